@@ -1,0 +1,3 @@
+module github.com/rowlease/rowlease
+
+go 1.25.0
