@@ -1,0 +1,153 @@
+package locks
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/rowlease/rowlease/locks/internal/call"
+)
+
+// Locker acquires leases in a store and keeps them. It is safe for concurrent use. A process needs one per store;
+// [Locker.Close] ends it.
+type Locker struct {
+	store  Store
+	config config
+	// freeing bounds how many calls at once free attempts that nobody waits for any more, so that a database in
+	// trouble is not asked by all of them together.
+	freeing chan struct{}
+	closing chan struct{} // closed when Close begins
+
+	mu     sync.Mutex
+	closed bool
+	leases map[*Lease]struct{} // neither released nor lost
+	busy   int                 // running acquires, works, leases and goroutines
+	idle   chan struct{}       // closed when the locker is closed and nothing is busy
+}
+
+// New returns a locker on the store. Errors: [ErrInvalid], for the first bad option.
+func New(store Store, options ...Option) (*Locker, error) {
+	if store == nil {
+		return nil, &InvalidError{Field: "store", Reason: "must not be nil"}
+	}
+	c := config{
+		lease:        leaseConfig{ttl: DefaultTTL},
+		releaseLimit: DefaultReleaseLimit,
+		callLimit:    DefaultCallLimit,
+		minBackoff:   DefaultMinBackoff,
+		maxBackoff:   DefaultMaxBackoff,
+	}
+	for _, option := range options {
+		if option == nil {
+			return nil, &InvalidError{Field: "option", Reason: "must not be nil"}
+		}
+		if err := option.applyLocker(&c); err != nil {
+			return nil, err
+		}
+	}
+	// A copy is settled: an acquire with another TTL has other defaults that follow from it.
+	if settled := c.lease; true {
+		if err := settled.settle(); err != nil {
+			return nil, err
+		}
+	}
+	return &Locker{
+		store:   store,
+		config:  c,
+		freeing: make(chan struct{}, 2),
+		closing: make(chan struct{}),
+		leases:  make(map[*Lease]struct{}),
+		idle:    make(chan struct{}),
+	}, nil
+}
+
+// Get returns the live lease of the resource, whoever holds it. Errors: [ErrNotFound], [ErrInvalid], or the fault.
+func (l *Locker) Get(ctx context.Context, resource string) (Lock, error) {
+	if err := ValidateResource(resource); err != nil {
+		return Lock{}, err
+	}
+	lock, err := call.Do(ctx, l.config.callLimit, func(ctx context.Context) (Lock, error) {
+		return l.store.Get(ctx, resource)
+	}, nil)
+	return lock, faultOf(ctx, err)
+}
+
+// prepare makes the request of one acquire.
+func (l *Locker) prepare(resource string, options []AcquireOption) (acquisition, error) {
+	a := acquisition{request: Request{Resource: resource}, lease: l.config.lease}
+	for _, option := range options {
+		if option == nil {
+			return a, &InvalidError{Field: "option", Reason: "must not be nil"}
+		}
+		if err := option.applyAcquire(&a); err != nil {
+			return a, err
+		}
+	}
+	if err := a.lease.settle(); err != nil {
+		return a, err
+	}
+	if a.request.Owner == "" {
+		a.request.Owner = rand.Text()
+	}
+	if a.request.Attempt == "" {
+		a.request.Attempt = rand.Text()
+	}
+	a.request.TTL = a.lease.ttl
+	return a, a.request.Validate()
+}
+
+// enter counts something that Close waits for, or refuses it with ErrClosed.
+func (l *Locker) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	l.busy++
+	return nil
+}
+
+// begin counts what must be done even while the locker closes.
+func (l *Locker) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy++
+}
+
+func (l *Locker) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaveLocked()
+}
+
+func (l *Locker) leaveLocked() {
+	l.busy--
+	if l.busy == 0 && l.closed {
+		select {
+		case <-l.idle: // a late answer came after the locker had been idle once
+		default:
+			close(l.idle)
+		}
+	}
+}
+
+// isAnswer reports whether the store said what is the case, so that nothing about the call is unknown.
+func isAnswer(err error) bool {
+	for _, answer := range []error{ErrHeld, ErrLost, ErrGuarded, ErrRetryable, ErrNotFound, ErrInvalid} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
+}
+
+// faultOf makes a context's end recognisable, whatever the driver called it.
+func faultOf(ctx context.Context, err error) error {
+	ended := ctx.Err()
+	if err == nil || ended == nil || errors.Is(err, ended) || isAnswer(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ended, err)
+}
