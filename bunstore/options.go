@@ -1,0 +1,75 @@
+package bunstore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/rowlease/rowlease/locks"
+)
+
+// Defaults of a [Store].
+const (
+	// DefaultCallLimit bounds every call to the database.
+	DefaultCallLimit = 5 * time.Second
+	// DefaultBusyLimit bounds how long a change waits for the writer of an SQLite file.
+	DefaultBusyLimit = 5 * time.Second
+)
+
+// Option configures a [Store]. [New] returns the first bad one's error.
+type Option interface{ applyStore(*config) error }
+
+// config is what a store was built with.
+type config struct {
+	table     table
+	callLimit time.Duration
+	busyLimit time.Duration
+	hooks     []bun.QueryHook
+}
+
+type storeOption func(*config) error
+
+func (o storeOption) applyStore(c *config) error { return o(c) }
+
+func (o tableOption) applyStore(c *config) error { return o(&c.table) }
+
+// WithCallLimit bounds every call to the database, 5 s by default, whatever the caller's context allows. Every call has
+// such a deadline, since some drivers only stop at a deadline and not at a cancellation.
+func WithCallLimit(limit time.Duration) Option {
+	return storeOption(func(c *config) error {
+		c.callLimit = limit
+		return positive("call limit", limit)
+	})
+}
+
+// WithBusyLimit bounds how long a change waits while somebody else writes to the SQLite file, 5 s by default; then
+// it returns [locks.ErrBusy]. A busy_timeout of the host's connections is waited for besides: keep it shorter. It has
+// no meaning on PostgreSQL.
+func WithBusyLimit(limit time.Duration) Option {
+	return storeOption(func(c *config) error {
+		c.busyLimit = limit
+		return positive("busy limit", limit)
+	})
+}
+
+// WithQueryHook shows the store's statements to a bun query hook, for logs, traces and metrics. The store does not run
+// its statements through bun's formatter, so that the driver can prepare them once; a hook of the [bun.DB] itself
+// therefore does not see them. The event's Query and QueryTemplate have placeholders, QueryArgs the values; Model and
+// IQuery are nil. BEGIN and COMMIT are not shown.
+func WithQueryHook(hook bun.QueryHook) Option {
+	return storeOption(func(c *config) error {
+		if hook == nil {
+			return &locks.InvalidError{Field: "query hook", Reason: "must not be nil"}
+		}
+		c.hooks = append(c.hooks, hook)
+		return nil
+	})
+}
+
+func positive(field string, d time.Duration) error {
+	if d <= 0 {
+		return &locks.InvalidError{Field: field, Reason: fmt.Sprintf("must be positive, got %v", d)}
+	}
+	return nil
+}

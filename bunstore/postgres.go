@@ -1,0 +1,209 @@
+package bunstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/rowlease/rowlease/locks"
+)
+
+// maxAsks bounds how often a statement is asked again because a row changed while it ran. Each time somebody else
+// succeeded, so that the bound is met only by a database that does not do as it says.
+const maxAsks = 5
+
+// postgres is the engine for PostgreSQL.
+type postgres struct {
+	runner
+	sql postgresStatements
+	// isolation is 0 until the database was asked for its default, then how statements run.
+	isolation *atomic.Int32
+}
+
+const (
+	autocommit int32 = iota + 1 // the default is READ COMMITTED: one round trip
+	explicit                    // the default is another: a transaction that says READ COMMITTED
+)
+
+func newPostgres(run runner, t table) postgres {
+	return postgres{runner: run, sql: newPostgresStatements(t), isolation: new(atomic.Int32)}
+}
+
+func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
+	for range maxAsks {
+		var answer *row
+		err := p.committed(ctx, func(q querier) (err error) {
+			answer, err = p.one(ctx, q, p.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
+				metadataArg(request.Metadata), request.Attempt)
+			return err
+		})
+		switch {
+		case err != nil:
+			return locks.Lock{}, err
+		case answer == nil:
+			return locks.Lock{}, locks.Held(request.Resource, nil)
+		case !answer.live(): // over before it was told, a grant after a wait or a holder just now: ask again
+		case answer.what == "held":
+			return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
+		default:
+			return answer.lock, nil
+		}
+	}
+	return locks.Lock{}, fmt.Errorf("the lease was over before it was granted, %d times", maxAsks)
+}
+
+func (p postgres) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
+	return p.change(ctx, grant, "renewed", p.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+}
+
+func (p postgres) release(ctx context.Context, grant locks.Grant) error {
+	lock, err := p.change(ctx, grant, "released", p.sql.release, grant.Resource, grant.Owner, grant.Token)
+	if err == nil && lock.Remaining <= 0 {
+		err = locks.Refuse(grant, &lock, false)
+	}
+	return err
+}
+
+// change runs a statement that does something to the grant or answers with the row that it refused.
+func (p postgres) change(ctx context.Context, grant locks.Grant, done, statement string, args ...any) (locks.Lock, error) {
+	for range maxAsks {
+		var answer *row
+		err := p.committed(ctx, func(q querier) (err error) {
+			answer, err = p.one(ctx, q, statement, args...)
+			return err
+		})
+		switch {
+		case err != nil:
+			return locks.Lock{}, err
+		case answer == nil:
+			return locks.Lock{}, locks.Refuse(grant, nil, false)
+		case answer.what == done:
+			return answer.lock, nil
+		}
+		if err := locks.Refuse(grant, &answer.lock, answer.live()); err != nil {
+			return locks.Lock{}, err
+		}
+	}
+	return locks.Lock{}, fmt.Errorf("the row of %q changed %d times meanwhile", grant.Resource, maxAsks)
+}
+
+func (p postgres) releaseAttempt(ctx context.Context, resource, owner, attempt string) error {
+	var answer *row
+	err := p.committed(ctx, func(q querier) (err error) {
+		answer, err = p.one(ctx, q, p.sql.releaseAttempt, resource, owner, attempt)
+		return err
+	})
+	if err == nil && (answer == nil || !answer.live()) {
+		err = &locks.LostError{Grant: locks.Grant{Resource: resource, Owner: owner}, Reason: locks.ErrNotHeld}
+	}
+	return err
+}
+
+func (p postgres) get(ctx context.Context, resource string) (locks.Lock, error) {
+	answer, err := p.one(ctx, p.db.DB, p.sql.get, resource)
+	switch {
+	case err != nil:
+		return locks.Lock{}, err
+	case answer == nil || !answer.live():
+		return locks.Lock{}, locks.ErrNotFound
+	}
+	return answer.lock, nil
+}
+
+func (p postgres) list(ctx context.Context, query locks.ListQuery) (locks.Page, error) {
+	return p.page(ctx, p.db.DB, query.Limit, p.sql.list, query.Prefix, after(query.Prefix), query.After, query.Owner, query.Limit+1)
+}
+
+func (p postgres) purge(ctx context.Context, limit int) (n int, err error) {
+	err = p.committed(ctx, func(q querier) (err error) {
+		n, err = p.count(ctx, q, p.sql.purge, limit)
+		return err
+	})
+	return n, err
+}
+
+func (p postgres) forceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error) {
+	for range maxAsks {
+		var answer *row
+		err := p.committed(ctx, func(q querier) (err error) {
+			answer, err = p.one(ctx, q, p.sql.forceRelease, resource, token)
+			return err
+		})
+		switch {
+		case err != nil:
+			return locks.Lock{}, err
+		case answer == nil:
+			return locks.Lock{}, locks.ErrNotFound
+		case answer.what == "released":
+			return answer.lock, nil
+		case answer.lock.Token != token:
+			return locks.Lock{}, &locks.LostError{Grant: locks.Grant{Resource: resource, Token: token}, Reason: locks.ErrSuperseded}
+		}
+	}
+	return locks.Lock{}, fmt.Errorf("the row of %q changed %d times meanwhile", resource, maxAsks)
+}
+
+// committed runs one statement in a transaction of its own under READ COMMITTED, whatever the session's default is:
+// under the stricter levels contention is an error, and unrelated resources contend. Nil means committed.
+func (p postgres) committed(ctx context.Context, statement func(querier) error) error {
+	isolation := p.isolation.Load()
+	if isolation == 0 {
+		var err error
+		if isolation, err = p.askIsolation(ctx); err != nil {
+			return err
+		}
+		p.isolation.Store(isolation)
+	}
+	if isolation == autocommit {
+		err := statement(p.db.DB)
+		if !isSQLState(err, serializationFailure) {
+			return err
+		}
+		// A session's own default differs from the one that was seen. Nothing was changed by the statement.
+		p.isolation.Store(explicit)
+	}
+	tx, err := p.db.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	if err := statement(tx); err != nil {
+		return errors.Join(err, ignoreDone(tx.Rollback()))
+	}
+	return tx.Commit()
+}
+
+func (p postgres) askIsolation(ctx context.Context) (int32, error) {
+	var level string
+	err := p.query(ctx, p.db.DB, 1, func(rows *sql.Rows) error { return rows.Scan(&level) }, "SHOW default_transaction_isolation")
+	if err != nil {
+		return 0, err
+	}
+	if level == "read committed" || level == "read uncommitted" { // PostgreSQL has no lower level than the first
+		return autocommit, nil
+	}
+	return explicit, nil
+}
+
+// ignoreDone forgets the error of a rollback that came too late: the context's end had rolled back.
+func ignoreDone(err error) error {
+	if errors.Is(err, sql.ErrTxDone) {
+		return nil
+	}
+	return err
+}
+
+// SQLSTATEs, PostgreSQL documentation, appendix A.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+)
+
+func (p postgres) retryable(fault error) error {
+	if isSQLState(fault, serializationFailure, deadlockDetected) {
+		return locks.ErrSerialization
+	}
+	return nil
+}

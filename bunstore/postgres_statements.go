@@ -1,0 +1,173 @@
+package bunstore
+
+import "strings"
+
+// postgresStatements is the SQL for PostgreSQL, 12 and later. Each is one round trip and atomic by itself. Arguments
+// are cast, so that they mean the same in every exec mode of every driver. Only clock_timestamp() decides: now() stands
+// still in a transaction.
+type postgresStatements struct {
+	acquire, renew, release, releaseAttempt, get, list, purge, forceRelease string
+}
+
+func newPostgresStatements(t table) postgresStatements {
+	text := strings.NewReplacer(
+		"{table}", t.quoted(),
+		"{sequence}", quoteLiteral(t.sequenceQuoted()),
+		"{gate}", "hashtextextended($1::text COLLATE \"C\", "+t.regclassLiteral()+"::regclass::oid::bigint)",
+		"{durable}", durable,
+	)
+	return postgresStatements{
+		acquire:        text.Replace(postgresAcquire),
+		renew:          text.Replace(postgresRenew),
+		release:        text.Replace(postgresRelease),
+		releaseAttempt: text.Replace(postgresReleaseAttempt),
+		get:            text.Replace(postgresGet),
+		list:           text.Replace(postgresList),
+		purge:          text.Replace(postgresPurge),
+		forceRelease:   text.Replace(postgresForceRelease),
+	}
+}
+
+// durable makes the statement's own transaction wait for the disk where the database's default is not to: after a
+// crash a token could come again, and a holder could be forgotten. It is true. It must not be used inside a caller's
+// transaction, which it would change.
+const durable = `(current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) IS NOT NULL)`
+
+// postgresAcquire: $1 resource, $2 owner, $3 TTL in µs, $4 metadata, $5 attempt.
+//
+// cur is the live lease that settles the matter without a write: another owner's, or the one that this very attempt
+// got before. Only when there is none is the gate tried, the advisory lock that orders the changes of one resource: an
+// insert beside an open transaction's insert of the same resource would wait for it. The gate's key is made from the
+// table's oid, so that "t" and "public.t" are one gate. The token is drawn inside the gate, so that a later grant has
+// a larger one. An ended row, or one of the same owner, is taken over in place and keeps its id; the times are computed
+// again there, since the values for the insert were computed before a wait for the row's lock.
+//
+// Answers: "granted" (look at remaining: if the statement waited for the row, the lease may be over already), "mine"
+// (the attempt's own), "held", or no row: the gate was closed, or another acquirer won between snapshot and gate.
+const postgresAcquire = `
+WITH gate AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock({gate}) AS open
+), cur AS MATERIALIZED (
+	SELECT CASE WHEN owner = $2::text THEN 'mine' ELSE 'held' END AS what,
+		id, owner, token, acquired_at, expires_at, metadata
+	FROM {table}
+	WHERE resource = $1::text AND expires_at > clock_timestamp() AND (owner <> $2::text OR attempt = $5::text)
+), ins AS (
+	INSERT INTO {table} AS l (resource, owner, token, attempt, acquired_at, expires_at, metadata)
+	SELECT $1::text, $2::text, nextval({sequence}), $5::text, t, t + $3::bigint * interval '1 microsecond', $4::text
+	FROM gate, clock_timestamp() AS t
+	WHERE gate.open AND NOT EXISTS (SELECT 1 FROM cur) AND {durable}
+	ON CONFLICT (resource) DO UPDATE SET
+		owner = excluded.owner, token = excluded.token, attempt = excluded.attempt, metadata = excluded.metadata,
+		(acquired_at, expires_at) = (SELECT t, t + $3::bigint * interval '1 microsecond' FROM clock_timestamp() AS t)
+	WHERE l.expires_at <= clock_timestamp() OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
+	RETURNING 'granted' AS what, id, owner, token, acquired_at, expires_at, metadata
+)
+SELECT what, id, $1::text, owner, token,
+	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
+	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur) AS answer`
+
+// postgresRenew: $1 resource, $2 owner, $3 token (-1: any), $4 TTL in µs.
+//
+// The row is locked first and judged afterwards: an update whose condition was judged before it waited for a row lock
+// would renew a lease that ended during the wait. FOR NO KEY UPDATE is the update's own lock, and not kept out by a
+// guard's FOR KEY SHARE. The token is compared with the locked row and with the one that is updated.
+//
+// Answers: "renewed", or "refused" with the row as it stands, or no row.
+const postgresRenew = `
+WITH cur AS MATERIALIZED (
+	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table} WHERE resource = $1::text FOR NO KEY UPDATE
+), upd AS (
+	UPDATE {table} AS l SET expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
+	FROM cur
+	WHERE l.id = cur.id AND l.token = cur.token AND cur.owner = $2::text AND (cur.token = $3::bigint OR $3::bigint = -1)
+		AND cur.expires_at > clock_timestamp() AND {durable}
+	RETURNING 'renewed' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
+)
+SELECT what, id, $1::text, owner, token,
+	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
+	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+FROM (SELECT * FROM upd
+	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
+	WHERE NOT EXISTS (SELECT 1 FROM upd)) AS answer`
+
+// postgresRelease: $1 resource, $2 owner, $3 token (-1: any).
+//
+// A lease that ended is not released, and its remaining time tells if it ended while the statement waited for the row's
+// lock: a bare count would call that a success. The commit does not wait for the disk: a release that a crash undoes only means waiting for the TTL. It must
+// not be used inside a caller's transaction, whose commit would not wait either.
+//
+// Answers: "released", or "refused" with the row as it stood, or no row. A row that should have been released and was
+// not has changed during the statement: ask again.
+const postgresRelease = `
+WITH cur AS MATERIALIZED (
+	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table} WHERE resource = $1::text
+), del AS (
+	DELETE FROM {table} AS l
+	WHERE resource = $1::text AND owner = $2::text AND (token = $3::bigint OR $3::bigint = -1)
+		AND expires_at > clock_timestamp() AND set_config('synchronous_commit', 'off', true) IS NOT NULL
+	RETURNING 'released' AS what, id, owner, token, acquired_at, expires_at, metadata
+)
+SELECT what, id, $1::text, owner, token,
+	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
+	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+FROM (SELECT * FROM del
+	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
+	WHERE NOT EXISTS (SELECT 1 FROM del)) AS answer`
+
+// postgresReleaseAttempt: $1 resource, $2 owner, $3 attempt. As postgresRelease, for a caller that knows no token.
+const postgresReleaseAttempt = `
+DELETE FROM {table}
+WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text AND expires_at > clock_timestamp()
+	AND set_config('synchronous_commit', 'off', true) IS NOT NULL
+RETURNING 'released', id, resource, owner, token,
+	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
+	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata`
+
+// postgresGet: $1 resource.
+const postgresGet = `
+SELECT 'live', id, resource, owner, token,
+	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
+	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+FROM {table} WHERE resource = $1::text AND expires_at > clock_timestamp()`
+
+// postgresList: $1 first resource of the prefix, $2 the resource that follows the prefix's last or ” for no end,
+// $3 the resource after which the page begins, $4 owner or ” for any, $5 rows. The column's collation is "C", so that
+// order and ranges go by bytes.
+const postgresList = `
+SELECT 'live', id, resource, owner, token,
+	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
+	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+FROM {table}
+WHERE resource >= $1::text AND ($2::text = '' OR resource < $2::text) AND resource > $3::text
+	AND ($4::text = '' OR owner = $4::text) AND expires_at > clock_timestamp()
+ORDER BY resource LIMIT $5::bigint`
+
+// postgresPurge: $1 rows. A row that somebody is just taking over, renewing or guarding is locked, and skipped; the
+// condition is judged again on the row that is deleted.
+const postgresPurge = `
+WITH ended AS MATERIALIZED (
+	SELECT id FROM {table} WHERE expires_at <= clock_timestamp() LIMIT $1::bigint FOR UPDATE SKIP LOCKED
+), del AS (
+	DELETE FROM {table} AS l USING ended WHERE l.id = ended.id AND l.expires_at <= clock_timestamp() RETURNING 1
+)
+SELECT count(*) FROM del`
+
+// postgresForceRelease: $1 resource, $2 token. It waits for the disk, as an operator expects.
+//
+// Answers: "released", or "refused" with the live lease of another token, or no row.
+const postgresForceRelease = `
+WITH cur AS MATERIALIZED (
+	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table}
+	WHERE resource = $1::text AND expires_at > clock_timestamp()
+), del AS (
+	DELETE FROM {table} WHERE resource = $1::text AND token = $2::bigint AND expires_at > clock_timestamp()
+	RETURNING 'released' AS what, id, owner, token, acquired_at, expires_at, metadata
+)
+SELECT what, id, $1::text, owner, token,
+	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
+	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+FROM (SELECT * FROM del
+	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
+	WHERE NOT EXISTS (SELECT 1 FROM del)) AS answer`

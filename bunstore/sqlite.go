@@ -1,0 +1,176 @@
+package bunstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rowlease/rowlease/locks"
+)
+
+// sqlite is the engine for SQLite.
+type sqlite struct {
+	runner
+	sql       sqliteStatements
+	busyLimit time.Duration
+}
+
+func newSQLite(run runner, t table, busyLimit time.Duration) sqlite {
+	return sqlite{runner: run, sql: newSQLiteStatements(t), busyLimit: busyLimit}
+}
+
+func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
+	for range maxAsks {
+		answer, err := s.ask(ctx, s.sql.settle, request.Resource, request.Owner, request.Attempt)
+		switch {
+		case err != nil:
+			return locks.Lock{}, err
+		case answer == nil || !answer.live():
+		case answer.what == "held":
+			return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
+		default:
+			return answer.lock, nil
+		}
+		answer, err = s.ask(ctx, s.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
+			metadataArg(request.Metadata), request.Attempt)
+		switch {
+		case err != nil:
+			return locks.Lock{}, err
+		case answer != nil && answer.live():
+			return answer.lock, nil
+		}
+	}
+	return locks.Lock{}, locks.Held(request.Resource, nil) // others were faster every time
+}
+
+func (s sqlite) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
+	return s.change(ctx, grant, s.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+}
+
+func (s sqlite) release(ctx context.Context, grant locks.Grant) error {
+	_, err := s.change(ctx, grant, s.sql.release, grant.Resource, grant.Owner, grant.Token)
+	return err
+}
+
+// change runs a statement that does something to the grant, and finds the reason where it did nothing.
+func (s sqlite) change(ctx context.Context, grant locks.Grant, statement string, args ...any) (locks.Lock, error) {
+	for range maxAsks {
+		answer, err := s.ask(ctx, statement, args...)
+		if err != nil {
+			return locks.Lock{}, err
+		}
+		if answer != nil {
+			return answer.lock, nil
+		}
+		if answer, err = s.ask(ctx, s.sql.row, grant.Resource); err != nil {
+			return locks.Lock{}, err
+		}
+		if answer == nil {
+			return locks.Lock{}, locks.Refuse(grant, nil, false)
+		}
+		if err := locks.Refuse(grant, &answer.lock, answer.live()); err != nil {
+			return locks.Lock{}, err
+		}
+	}
+	return locks.Lock{}, fmt.Errorf("the row of %q changed %d times meanwhile", grant.Resource, maxAsks)
+}
+
+func (s sqlite) releaseAttempt(ctx context.Context, resource, owner, attempt string) error {
+	answer, err := s.ask(ctx, s.sql.releaseAttempt, resource, owner, attempt)
+	if err == nil && answer == nil {
+		err = &locks.LostError{Grant: locks.Grant{Resource: resource, Owner: owner}, Reason: locks.ErrNotHeld}
+	}
+	return err
+}
+
+func (s sqlite) get(ctx context.Context, resource string) (locks.Lock, error) {
+	answer, err := s.ask(ctx, s.sql.get, resource)
+	switch {
+	case err != nil:
+		return locks.Lock{}, err
+	case answer == nil:
+		return locks.Lock{}, locks.ErrNotFound
+	}
+	return answer.lock, nil
+}
+
+func (s sqlite) list(ctx context.Context, query locks.ListQuery) (page locks.Page, err error) {
+	err = s.unlessBusy(ctx, func() (err error) {
+		page, err = s.page(ctx, s.db.DB, query.Limit, s.sql.list, query.Prefix, after(query.Prefix), query.After, query.Owner, query.Limit+1)
+		return err
+	})
+	return page, err
+}
+
+func (s sqlite) purge(ctx context.Context, limit int) (n int, err error) {
+	err = s.unlessBusy(ctx, func() error {
+		n = 0
+		return s.query(ctx, s.db.DB, limit+1, func(*sql.Rows) error { n++; return nil }, s.sql.purge, limit)
+	})
+	return n, err
+}
+
+func (s sqlite) forceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error) {
+	for range maxAsks {
+		answer, err := s.ask(ctx, s.sql.forceRelease, resource, token)
+		if err != nil {
+			return locks.Lock{}, err
+		}
+		if answer != nil {
+			return answer.lock, nil
+		}
+		switch answer, err = s.ask(ctx, s.sql.get, resource); {
+		case err != nil:
+			return locks.Lock{}, err
+		case answer == nil:
+			return locks.Lock{}, locks.ErrNotFound
+		case answer.lock.Token != token:
+			return locks.Lock{}, &locks.LostError{Grant: locks.Grant{Resource: resource, Token: token}, Reason: locks.ErrSuperseded}
+		}
+	}
+	return locks.Lock{}, fmt.Errorf("the row of %q changed %d times meanwhile", resource, maxAsks)
+}
+
+// ask runs one statement under autocommit, so that a write has the file's write lock from its start and cannot meet the
+// snapshot conflict of a transaction that has read before it writes. A read waits for nobody in WAL mode, in the other
+// modes for a commit.
+func (s sqlite) ask(ctx context.Context, statement string, args ...any) (answer *row, err error) {
+	err = s.unlessBusy(ctx, func() (err error) {
+		answer, err = s.one(ctx, s.db.DB, statement, args...)
+		return err
+	})
+	return answer, err
+}
+
+// unlessBusy tries again while the file is busy, for no longer than the context and the busy limit allow. The host's
+// busy_timeout, if it set one, was waited for in each try. A busy file has carried nothing out.
+func (s sqlite) unlessBusy(ctx context.Context, try func() error) error {
+	limit := time.NewTimer(s.busyLimit)
+	defer limit.Stop()
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := try()
+		if err == nil || !isSQLiteBusy(err) {
+			return err
+		}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+			continue
+		case <-limit.C:
+			err = fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, s.busyLimit, err)
+		case <-ctx.Done():
+			err = fmt.Errorf("%w: %w: %w", locks.ErrBusy, ctx.Err(), err)
+		}
+		again.Stop()
+		return err
+	}
+}
+
+func (s sqlite) retryable(fault error) error {
+	if isSQLiteBusy(fault) && !errors.Is(fault, locks.ErrBusy) {
+		return locks.ErrBusy
+	}
+	return nil
+}

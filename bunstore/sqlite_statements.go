@@ -1,0 +1,95 @@
+package bunstore
+
+import "strings"
+
+// sqliteStatements is the SQL for SQLite, 3.35 and later (RETURNING). Instants are integers, microseconds since the
+// epoch, of SQLite's own clock, which has milliseconds.
+type sqliteStatements struct {
+	settle, acquire, renew, release, releaseAttempt, row, get, list, purge, forceRelease string
+}
+
+// sqliteNow is the clock. It stands still within one statement, which is what atomic means here: a statement that
+// changes something takes the write lock before it looks at the clock. unixepoch('subsec') would need 3.42.
+const sqliteNow = `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`
+
+func newSQLiteStatements(t table) sqliteStatements {
+	text := strings.NewReplacer("{table}", t.quoted(), "{tokens}", t.tokensQuoted(), "{now}", sqliteNow)
+	return sqliteStatements{
+		settle:         text.Replace(sqliteSettle),
+		acquire:        text.Replace(sqliteAcquire),
+		renew:          text.Replace(sqliteRenew),
+		release:        text.Replace(sqliteRelease),
+		releaseAttempt: text.Replace(sqliteReleaseAttempt),
+		row:            text.Replace(sqliteRow),
+		get:            text.Replace(sqliteGet),
+		list:           text.Replace(sqliteList),
+		purge:          text.Replace(sqlitePurge),
+		forceRelease:   text.Replace(sqliteForceRelease),
+	}
+}
+
+// sqliteSettle: ?1 resource, ?2 owner, ?3 attempt. The live lease that settles an acquire without a write: another
+// owner's, or the one that this very attempt got before. An upsert would take the file's write lock even to be refused,
+// and wait for whoever writes; a read waits for nobody.
+const sqliteSettle = `
+SELECT CASE WHEN owner = ?2 THEN 'mine' ELSE 'held' END, id, resource, owner, token, acquired_at, expires_at,
+	expires_at - {now}, metadata
+FROM {table}
+WHERE resource = ?1 AND expires_at > {now} AND (owner <> ?2 OR attempt = ?3)`
+
+// sqliteAcquire: ?1 resource, ?2 owner, ?3 TTL in µs, ?4 metadata, ?5 attempt. The same question once more, now with
+// the write lock, which orders all grants. The token follows the largest there ever was, which the table's triggers
+// keep in a row of its own; were that row deleted by hand, it follows the largest in the table. An ended row, or one of
+// the same owner, is taken over in place and keeps its id. No row is the answer "somebody was faster".
+const sqliteAcquire = `
+INSERT INTO {table} AS l (resource, owner, token, attempt, acquired_at, expires_at, metadata)
+VALUES (?1, ?2,
+	max(coalesce((SELECT max(last) FROM {tokens}), 0), coalesce((SELECT max(token) FROM {table}), 0)) + 1,
+	?5, {now}, {now} + ?3, ?4)
+ON CONFLICT (resource) DO UPDATE SET
+	owner = excluded.owner, token = excluded.token, attempt = excluded.attempt, acquired_at = excluded.acquired_at,
+	expires_at = excluded.expires_at, metadata = excluded.metadata
+WHERE l.expires_at <= {now} OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
+RETURNING 'granted', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+
+// sqliteRenew: ?1 resource, ?2 owner, ?3 token (-1: any), ?4 TTL in µs. No row is a refusal; sqliteRow tells why.
+const sqliteRenew = `
+UPDATE {table} SET expires_at = {now} + ?4
+WHERE resource = ?1 AND owner = ?2 AND (token = ?3 OR ?3 = -1) AND expires_at > {now}
+RETURNING 'renewed', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+
+// sqliteRelease: ?1 resource, ?2 owner, ?3 token (-1: any). No row is a refusal; sqliteRow tells why.
+const sqliteRelease = `
+DELETE FROM {table} WHERE resource = ?1 AND owner = ?2 AND (token = ?3 OR ?3 = -1) AND expires_at > {now}
+RETURNING 'released', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+
+// sqliteReleaseAttempt: ?1 resource, ?2 owner, ?3 attempt. As sqliteRelease, for a caller that knows no token.
+const sqliteReleaseAttempt = `
+DELETE FROM {table} WHERE resource = ?1 AND owner = ?2 AND attempt = ?3 AND expires_at > {now}
+RETURNING 'released', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+
+// sqliteRow: ?1 resource. The row as it stands, live or ended.
+const sqliteRow = `
+SELECT 'row', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata
+FROM {table} WHERE resource = ?1`
+
+// sqliteGet: ?1 resource.
+const sqliteGet = sqliteRow + ` AND expires_at > {now}`
+
+// sqliteList: ?1 first resource of the prefix, ?2 the resource that follows the prefix's last or ” for no end,
+// ?3 the resource after which the page begins, ?4 owner or ” for any, ?5 rows. TEXT compares by bytes.
+const sqliteList = `
+SELECT 'live', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata
+FROM {table}
+WHERE resource >= ?1 AND (?2 = '' OR resource < ?2) AND resource > ?3 AND (?4 = '' OR owner = ?4) AND expires_at > {now}
+ORDER BY resource LIMIT ?5`
+
+// sqlitePurge: ?1 rows. There is one writer, so that nothing changes between the choice and the deletion.
+const sqlitePurge = `
+DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE expires_at <= {now} LIMIT ?1)
+RETURNING 1`
+
+// sqliteForceRelease: ?1 resource, ?2 token. No row is a refusal; sqliteRow tells why.
+const sqliteForceRelease = `
+DELETE FROM {table} WHERE resource = ?1 AND token = ?2 AND expires_at > {now}
+RETURNING 'released', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`

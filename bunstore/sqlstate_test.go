@@ -1,0 +1,119 @@
+package bunstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	_ "modernc.org/sqlite"
+)
+
+// The drivers' error types in their shapes, so that none is needed here.
+type (
+	pgxError      struct{ state string }
+	pgdriverError struct{ fields map[byte]string }
+	mattnErrNo    int
+	mattnError    struct{ Code, ExtendedCode mattnErrNo }
+	ncrucesCode   uint16
+	ncrucesError  struct{}
+	textCodeError struct{ Code string }
+)
+
+func (e *pgxError) Error() string              { return "pgx " + e.state }
+func (e *pgxError) SQLState() string           { return e.state }
+func (e pgdriverError) Error() string          { return "pgdriver" }
+func (e pgdriverError) Field(k byte) string    { return e.fields[k] }
+func (e mattnError) Error() string             { return "mattn" }
+func (ncrucesError) Error() string             { return "ncruces" }
+func (ncrucesError) Code() uint8               { return 5 }
+func (ncrucesError) ExtendedCode() ncrucesCode { return 517 }
+func (textCodeError) Error() string            { return "text code" }
+
+func TestSQLState(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"nil", nil, ""},
+		{"other", errors.New("connection reset"), ""},
+		{"pgx", &pgxError{"40001"}, "40001"},
+		{"pgdriver", pgdriverError{map[byte]string{'C': "42P01", 'M': "no"}}, "42P01"},
+		{"wrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", &pgxError{"23505"})), "23505"},
+		{"joined", errors.Join(errors.New("x"), fmt.Errorf("y: %w", pgdriverError{map[byte]string{'C': "25P02"}})), "25P02"},
+		{"two wrapped", fmt.Errorf("%w: %w", context.Canceled, &pgxError{"57014"}), "57014"},
+		{"without a state", errors.Join(&pgxError{""}, &pgxError{"55P03"}), "55P03"},
+	} {
+		if got := sqlState(test.err); got != test.want {
+			t.Errorf("%s: sqlState = %q, want %q", test.name, got, test.want)
+		}
+	}
+	if !isSQLState(&pgxError{"40P01"}, "40001", "40P01") || isSQLState(errors.New("x"), "") {
+		t.Error("isSQLState does not compare with the states it is given")
+	}
+}
+
+func TestSQLiteCode(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"nil", nil, 0},
+		{"other", errors.New("x"), 0},
+		{"a code that is no number", textCodeError{"5"}, 0},
+		{"mattn, extended", mattnError{5, 517}, 517},
+		{"mattn, primary alone", mattnError{6, 0}, 6},
+		{"mattn, pointer", &mattnError{8, 0}, 8},
+		{"ncruces", ncrucesError{}, 517},
+		{"wrapped", fmt.Errorf("a: %w", errors.Join(errors.New("x"), mattnError{5, 0})), 5},
+	} {
+		if got := sqliteCode(test.err); got != test.want {
+			t.Errorf("%s: sqliteCode = %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// modernc's errors are asked for real: busy for a second writer, its extended form for one that has read before.
+func TestSQLiteCodeOfModernc(t *testing.T) {
+	ctx := t.Context()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "x.db")+"?_pragma=journal_mode(WAL)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var conns [2]*sql.Conn
+	for i := range conns {
+		if conns[i], err = db.Conn(ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[i].Close()
+	}
+	must := func(conn *sql.Conn, statement string) {
+		t.Helper()
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	must(conns[0], "CREATE TABLE t (x)")
+	must(conns[0], "BEGIN IMMEDIATE")
+	_, err = conns[1].ExecContext(ctx, "BEGIN IMMEDIATE")
+	if got := sqliteCode(fmt.Errorf("wrapped: %w", err)); got != sqliteBusy || !isSQLiteBusy(err) {
+		t.Errorf("second writer: code %d, want %d (%v)", got, sqliteBusy, err)
+	}
+	must(conns[0], "ROLLBACK")
+
+	must(conns[1], "BEGIN")
+	var n int
+	if err := conns[1].QueryRowContext(ctx, "SELECT count(*) FROM t").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	must(conns[0], "INSERT INTO t VALUES (1)")
+	_, err = conns[1].ExecContext(ctx, "INSERT INTO t VALUES (2)")
+	if got := sqliteCode(err); got != sqliteBusySnapshot || !isSQLiteBusy(err) {
+		t.Errorf("writer with an old snapshot: code %d, want %d (%v)", got, sqliteBusySnapshot, err)
+	}
+}

@@ -1,0 +1,90 @@
+package bunstore_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/sqlitedialect"
+	_ "modernc.org/sqlite"
+
+	"github.com/rowlease/rowlease/bunstore"
+	"github.com/rowlease/rowlease/locks"
+	"github.com/rowlease/rowlease/locks/lockstest"
+)
+
+// openSQLite opens a pool of its own on the file, as the README tells hosts to.
+func openSQLite(tb testing.TB, file string) *bun.DB {
+	tb.Helper()
+	sqldb, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(1000)")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	db := bun.NewDB(sqldb, sqlitedialect.New())
+	tb.Cleanup(func() { db.Close() })
+	return db
+}
+
+// migrated is openSQLite on a new file with the lease table.
+func migrated(tb testing.TB) *bun.DB {
+	tb.Helper()
+	db := openSQLite(tb, filepath.Join(tb.TempDir(), "leases.db"))
+	if err := bunstore.Migrate(tb.Context(), db); err != nil {
+		tb.Fatalf("Migrate: %v", err)
+	}
+	return db
+}
+
+func newStore(tb testing.TB, db *bun.DB, options ...bunstore.Option) *bunstore.Store {
+	tb.Helper()
+	store, err := bunstore.New(db, options...)
+	if err != nil {
+		tb.Fatalf("New: %v", err)
+	}
+	return store
+}
+
+func execSQL(tb testing.TB, db *bun.DB, statement string, args ...any) {
+	tb.Helper()
+	if _, err := db.ExecContext(tb.Context(), statement, args...); err != nil {
+		tb.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func TestSuiteOnSQLite(t *testing.T) {
+	dbs := map[locks.Store]*bun.DB{}
+	lockstest.Run(t, lockstest.Harness{
+		Open: func(tb testing.TB, n int) []locks.Store {
+			file := filepath.Join(tb.TempDir(), "leases.db")
+			stores := make([]locks.Store, n)
+			for i := range stores {
+				db := openSQLite(tb, file)
+				if i == 0 {
+					if err := bunstore.Migrate(tb.Context(), db); err != nil {
+						tb.Fatalf("Migrate: %v", err)
+					}
+				}
+				stores[i] = newStore(tb, db)
+				dbs[stores[i]] = db
+			}
+			return stores
+		},
+		Expire: func(tb testing.TB, store locks.Store, resource string) {
+			execSQL(tb, dbs[store], "UPDATE distributed_locks SET expires_at = 0 WHERE resource = ?", resource)
+		},
+		DeleteRow: func(tb testing.TB, store locks.Store, resource string) {
+			execSQL(tb, dbs[store], "DELETE FROM distributed_locks WHERE resource = ?", resource)
+		},
+		Truncate: func(tb testing.TB, store locks.Store) {
+			execSQL(tb, dbs[store], "DELETE FROM distributed_locks")
+			execSQL(tb, dbs[store], "DELETE FROM sqlite_sequence WHERE name = 'distributed_locks'")
+		},
+		Rows: func(tb testing.TB, store locks.Store) (n int) {
+			if err := dbs[store].QueryRowContext(tb.Context(), "SELECT count(*) FROM distributed_locks").Scan(&n); err != nil {
+				tb.Fatal(err)
+			}
+			return n
+		},
+	})
+}
