@@ -14,17 +14,17 @@ func (c *checker) postgresSequence(ctx context.Context, q rawQuerier, schema str
 	var found bool
 	var in, kind, valueType, owned string
 	var start, increment, most, cache int64
-	var cycle, usage, readable bool
+	var cycle, usable, visible, readable bool
 	var last sql.NullInt64
 	// A sequence is owned by a column through an automatic dependency ('a') or, for an identity column, an internal one.
 	if err := rawQuery(ctx, q, `SELECT n.nspname::text, c.relkind::text, format_type(s.seqtypid, NULL), s.seqstart, s.seqincrement, s.seqmax, s.seqcache, s.seqcycle,
     coalesce((SELECT d.refobjid::regclass::text FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
         AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0 AND d.deptype IN ('a', 'i') LIMIT 1), ''),
-    has_sequence_privilege(c.oid, 'USAGE'), has_sequence_privilege(c.oid, 'SELECT'),
-    CASE WHEN has_sequence_privilege(c.oid, 'SELECT, USAGE') THEN pg_sequence_last_value(c.oid) END
+    has_sequence_privilege(c.oid, 'USAGE, UPDATE'), has_sequence_privilege(c.oid, 'USAGE, SELECT'), has_sequence_privilege(c.oid, 'SELECT'),
+    CASE WHEN has_sequence_privilege(c.oid, 'USAGE, SELECT') THEN pg_sequence_last_value(c.oid) END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_sequence s ON s.seqrelid = c.oid WHERE c.oid = to_regclass(`+literal+`)`,
 		func() { found = true },
-		&in, &kind, &valueType, &start, &increment, &most, &cache, &cycle, &owned, &usage, &readable, &last); err != nil {
+		&in, &kind, &valueType, &start, &increment, &most, &cache, &cycle, &owned, &usable, &visible, &readable, &last); err != nil {
 		return err
 	}
 	name := c.table.sequenceQuoted()
@@ -55,10 +55,10 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_sequence s
 		c.problem("the sequence %s is owned by a column of %s, so that TRUNCATE … RESTART IDENTITY makes tokens come again: "+
 			"ALTER SEQUENCE %s OWNED BY NONE", name, owned, name)
 	}
-	if !usage {
+	if !usable {
 		c.problem("the role may not use the sequence %s: GRANT USAGE ON SEQUENCE %s", name, name)
 	}
-	if noSelect || !usage && !readable {
+	if noSelect || !visible {
 		c.notChecked("whether the next token is larger than all there are: the role may not read them")
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -248,6 +249,9 @@ func TestAbandonable(t *testing.T) {
 	}
 	if err := abandonable(t.Context(), time.Nanosecond, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("without a deadline: %v, want the limit's", err)
+	}
+	if err := abandonable(t.Context(), time.Minute, func(context.Context) error { runtime.Goexit(); return nil }); err == nil {
+		t.Error("work that ended its goroutine counts as done")
 	}
 	defer func() {
 		if got := recover(); got != "a hook's" {

@@ -2,6 +2,7 @@ package bunstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -197,7 +198,7 @@ func abandonable(ctx context.Context, limit time.Duration, work func(context.Con
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		var o outcome
+		o := outcome{err: errors.New("a hook ended the goroutine")} // by runtime.Goexit: a test's Fatal
 		defer func() {
 			o.panicked = recover() // a hook's; the caller's goroutine is the one that may recover it
 			done <- o

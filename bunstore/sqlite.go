@@ -150,21 +150,22 @@ func (s sqlite) unlessBusy(ctx context.Context, try func() error) error {
 	limit := time.NewTimer(s.busyLimit)
 	defer limit.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := try()
-		if err == nil || !isSQLiteBusy(err) {
-			return err
+		busy := try()
+		if busy == nil || !isSQLiteBusy(busy) {
+			return busy
 		}
 		again := time.NewTimer(pause)
 		select {
 		case <-again.C:
-			continue
 		case <-limit.C:
-			err = fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, s.busyLimit, err)
+			again.Stop()
+			return fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, s.busyLimit, busy)
 		case <-ctx.Done():
-			err = fmt.Errorf("%w: %w: %w", locks.ErrBusy, ctx.Err(), err)
+			again.Stop()
 		}
-		again.Stop()
-		return err
+		if ctx.Err() != nil { // not tried once more: busy is what is known
+			return fmt.Errorf("%w: %w: %w", locks.ErrBusy, ctx.Err(), busy)
+		}
 	}
 }
 
