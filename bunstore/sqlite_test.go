@@ -75,11 +75,14 @@ func TestAWriteThatFindsTheFileBusySaysSo(t *testing.T) {
 	commit := writer(t, openBesides(t, file, "WAL"))
 	short := newStore(t, db, bunstore.WithBusyLimit(20*time.Millisecond))
 	long := newStore(t, db, bunstore.WithBusyLimit(time.Hour))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
 	for name, call := range map[string]func() error{
 		"limit":   func() error { _, err := short.Acquire(t.Context(), request("job:42", "w1")); return err },
-		"context": func() error { _, err := long.Acquire(ctx, request("job:42", "w1")); return err },
+		"context": func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := long.Acquire(ctx, request("job:42", "w1"))
+			return err
+		},
 	} {
 		err := call()
 		if !errors.Is(err, locks.ErrBusy) || !errors.Is(err, locks.ErrRetryable) || errors.Is(err, locks.ErrHeld) {
