@@ -119,8 +119,8 @@ func (c migrationConfig) migration(s step) migrate.Migration {
 }
 
 // Migrations returns the migrations of the lease table as a set of their own, for a host that runs bun's Migrator on
-// it: give that one table names of its own with migrate.WithTableName and migrate.WithLocksTableName, or a rollback
-// takes the host's last group for its own. [Migrate] is the runner that needs no care.
+// it: give that one a table of its own with migrate.WithTableName, so that neither set finds the other's migrations
+// missing. [Migrate] is the runner that needs no care.
 //
 // Each migration runs in one READ COMMITTED transaction, whatever the session's default is, under an advisory lock
 // (SQLite: BEGIN IMMEDIATE, waiting for the file's writer), and is idempotent: ten replicas can run it at once, a failed one

@@ -132,8 +132,8 @@ SELECT 'live', id, resource, owner, token,
 	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
 FROM {table} WHERE resource = $1::text AND expires_at > clock_timestamp()`
 
-// postgresList: $1 first resource of the prefix, $2 the resource that follows the prefix's last or ” for no end,
-// $3 the resource after which the page begins, $4 owner or ” for any, $5 rows. The column's collation is "C", so that
+// postgresList: $1 first resource of the prefix, $2 the resource that follows the prefix's last or empty for no end,
+// $3 the resource after which the page begins, $4 owner or empty for any, $5 rows. The column's collation is "C", so that
 // order and ranges go by bytes.
 const postgresList = `
 SELECT 'live', id, resource, owner, token,

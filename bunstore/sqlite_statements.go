@@ -76,8 +76,8 @@ FROM {table} WHERE resource = ?1`
 // sqliteGet: ?1 resource.
 const sqliteGet = sqliteRow + ` AND expires_at > {now}`
 
-// sqliteList: ?1 first resource of the prefix, ?2 the resource that follows the prefix's last or ” for no end,
-// ?3 the resource after which the page begins, ?4 owner or ” for any, ?5 rows. TEXT compares by bytes.
+// sqliteList: ?1 first resource of the prefix, ?2 the resource that follows the prefix's last or empty for no end,
+// ?3 the resource after which the page begins, ?4 owner or empty for any, ?5 rows. TEXT compares by bytes.
 const sqliteList = `
 SELECT 'live', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata
 FROM {table}

@@ -178,26 +178,13 @@ func (s *Store) fault(ctx context.Context, verb string, err error) error {
 	if err == nil || isAnswer(err) {
 		return err
 	}
-	if ended := ended(ctx, err); ended != nil && !errors.Is(err, ended) {
+	if ended := contextEnd(ctx); ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("bunstore: %s: %w: %w", verb, ended, err)
 	}
 	if family := s.engine.retryable(err); family != nil {
 		return fmt.Errorf("bunstore: %s: %w: %w", verb, family, err)
 	}
 	return fmt.Errorf("bunstore: %s: %w", verb, err)
-}
-
-// ended returns the error of a context that has ended, or is just ending: a driver that gave its connection the
-// context's deadline can hear of it before the context does.
-func ended(ctx context.Context, fault error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	var timeout interface{ Timeout() bool }
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < 5*time.Millisecond && errors.As(fault, &timeout) && timeout.Timeout() {
-		return context.DeadlineExceeded
-	}
-	return nil
 }
 
 func isAnswer(err error) bool {
