@@ -56,7 +56,8 @@ func (r runner) query(ctx context.Context, q querier, most int, scan func(*sql.R
 	return rows.Close()
 }
 
-// row is one answer of a statement. All statements that tell of a lease answer in these columns: what, id, resource,
+// row is one answer of a statement. All statements that tell of a lease answer in these columns: what (a word of the
+// statement's, on SQLite the attempt), id, resource,
 // owner, token, acquired_at, expires_at, remaining, metadata; times in microseconds, so that no session's time zone and
 // no driver's time type has a say.
 type row struct {

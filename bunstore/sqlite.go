@@ -23,14 +23,14 @@ func newSQLite(run runner, t table, busyLimit time.Duration) sqlite {
 
 func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
 	for range maxAsks {
-		answer, err := s.ask(ctx, s.sql.settle, request.Resource, request.Owner, request.Attempt)
+		answer, err := s.ask(ctx, s.sql.row, request.Resource)
 		switch {
 		case err != nil:
 			return locks.Lock{}, err
 		case answer == nil || !answer.live():
-		case answer.what == "held":
+		case answer.lock.Owner != request.Owner:
 			return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
-		default:
+		case answer.what == request.Attempt: // this very attempt's own
 			return answer.lock, nil
 		}
 		answer, err = s.ask(ctx, s.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
@@ -38,7 +38,7 @@ func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock,
 		switch {
 		case err != nil:
 			return locks.Lock{}, err
-		case answer != nil && answer.live():
+		case answer != nil:
 			return answer.lock, nil
 		}
 	}
@@ -97,17 +97,17 @@ func (s sqlite) get(ctx context.Context, resource string) (locks.Lock, error) {
 }
 
 func (s sqlite) list(ctx context.Context, query locks.ListQuery) (page locks.Page, err error) {
-	err = s.unlessBusy(ctx, func() (err error) {
-		page, err = s.page(ctx, s.db.DB, query.Limit, s.sql.list, query.Prefix, after(query.Prefix), query.After, query.Owner, query.Limit+1)
+	err = s.unlessBusy(ctx, func(ctx context.Context, q querier) (err error) {
+		page, err = s.page(ctx, q, query.Limit, s.sql.list, query.Prefix, after(query.Prefix), query.After, query.Owner, query.Limit+1)
 		return err
 	})
 	return page, err
 }
 
 func (s sqlite) purge(ctx context.Context, limit int) (n int, err error) {
-	err = s.unlessBusy(ctx, func() error {
+	err = s.unlessBusy(ctx, func(ctx context.Context, q querier) error {
 		n = 0
-		return s.query(ctx, s.db.DB, limit+1, func(*sql.Rows) error { n++; return nil }, s.sql.purge, limit)
+		return s.query(ctx, q, limit+1, func(*sql.Rows) error { n++; return nil }, s.sql.purge, limit)
 	})
 	return n, err
 }
@@ -137,20 +137,30 @@ func (s sqlite) forceRelease(ctx context.Context, resource string, token int64) 
 // snapshot conflict of a transaction that has read before it writes. A read waits for nobody in WAL mode, in the other
 // modes for a commit.
 func (s sqlite) ask(ctx context.Context, statement string, args ...any) (answer *row, err error) {
-	err = s.unlessBusy(ctx, func() (err error) {
-		answer, err = s.one(ctx, s.db.DB, statement, args...)
+	err = s.unlessBusy(ctx, func(ctx context.Context, q querier) (err error) {
+		answer, err = s.one(ctx, q, statement, args...)
 		return err
 	})
 	return answer, err
 }
 
-// unlessBusy tries again while the file is busy, for no longer than the context and the busy limit allow. The host's
-// busy_timeout, if it set one, was waited for in each try. A busy file has carried nothing out.
-func (s sqlite) unlessBusy(ctx context.Context, try func() error) error {
+// unlessBusy tries again while the file is busy, for no longer than the context and the busy limit allow. A busy file
+// has carried nothing out.
+//
+// The context bounds the wait for a connection and is looked at between the tries; a try itself runs to its end, which
+// takes no longer than the host's busy_timeout. Drivers interrupt a statement whose context ends, and one of them
+// (modernc.org/sqlite 1.38) then leaves the statement's write transaction open on the pooled connection, so that nobody
+// writes to the file any more. What a try did is known, too, this way.
+func (s sqlite) unlessBusy(ctx context.Context, try func(context.Context, querier) error) error {
+	conn, err := s.db.DB.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // it goes back to the pool
 	limit := time.NewTimer(s.busyLimit)
 	defer limit.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		busy := try()
+		busy := try(context.WithoutCancel(ctx), conn)
 		if busy == nil || !isSQLiteBusy(busy) {
 			return busy
 		}

@@ -3,9 +3,10 @@ package bunstore
 import "strings"
 
 // sqliteStatements is the SQL for SQLite, 3.35 and later (RETURNING). Instants are integers, microseconds since the
-// epoch, of SQLite's own clock, which has milliseconds.
+// epoch, of SQLite's own clock, which has milliseconds. The first column of an answer is the attempt. The texts are
+// short because SQLite's drivers parse them at every call.
 type sqliteStatements struct {
-	settle, acquire, renew, release, releaseAttempt, row, get, list, purge, forceRelease string
+	acquire, renew, release, releaseAttempt, row, get, list, purge, forceRelease string
 }
 
 // sqliteNow is the clock. It stands still within one statement, which is what atomic means here: a statement that
@@ -15,7 +16,6 @@ const sqliteNow = `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INT
 func newSQLiteStatements(t table) sqliteStatements {
 	text := strings.NewReplacer("{table}", t.quoted(), "{tokens}", t.tokensQuoted(), "{now}", sqliteNow)
 	return sqliteStatements{
-		settle:         text.Replace(sqliteSettle),
 		acquire:        text.Replace(sqliteAcquire),
 		renew:          text.Replace(sqliteRenew),
 		release:        text.Replace(sqliteRelease),
@@ -28,19 +28,11 @@ func newSQLiteStatements(t table) sqliteStatements {
 	}
 }
 
-// sqliteSettle: ?1 resource, ?2 owner, ?3 attempt. The live lease that settles an acquire without a write: another
-// owner's, or the one that this very attempt got before. An upsert would take the file's write lock even to be refused,
-// and wait for whoever writes; a read waits for nobody.
-const sqliteSettle = `
-SELECT CASE WHEN owner = ?2 THEN 'mine' ELSE 'held' END, id, resource, owner, token, acquired_at, expires_at,
-	expires_at - {now}, metadata
-FROM {table}
-WHERE resource = ?1 AND expires_at > {now} AND (owner <> ?2 OR attempt = ?3)`
-
-// sqliteAcquire: ?1 resource, ?2 owner, ?3 TTL in µs, ?4 metadata, ?5 attempt. The same question once more, now with
-// the write lock, which orders all grants. The token follows the largest there ever was, which the table's triggers
-// keep in a row of its own; were that row deleted by hand, it follows the largest in the table. An ended row, or one of
-// the same owner, is taken over in place and keeps its id. No row is the answer "somebody was faster".
+// sqliteAcquire: ?1 resource, ?2 owner, ?3 TTL in µs, ?4 metadata, ?5 attempt. It comes after sqliteRow found nothing
+// that settles the matter, and asks once more, now with the write lock, which orders all grants. The token follows the
+// largest there ever was, which the table's triggers keep in a row of its own; were that row deleted by hand, it follows
+// the largest in the table. An ended row, or one of the same owner, is taken over in place and keeps its id. No row is
+// the answer "somebody was faster".
 const sqliteAcquire = `
 INSERT INTO {table} AS l (resource, owner, token, attempt, acquired_at, expires_at, metadata)
 VALUES (?1, ?2,
@@ -49,28 +41,29 @@ VALUES (?1, ?2,
 ON CONFLICT (resource) DO UPDATE SET
 	owner = excluded.owner, token = excluded.token, attempt = excluded.attempt, acquired_at = excluded.acquired_at,
 	expires_at = excluded.expires_at, metadata = excluded.metadata
-WHERE l.expires_at <= {now} OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
-RETURNING 'granted', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+WHERE l.expires_at <= excluded.acquired_at OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
+RETURNING attempt, id, resource, owner, token, acquired_at, expires_at, ?3, metadata`
 
 // sqliteRenew: ?1 resource, ?2 owner, ?3 token (-1: any), ?4 TTL in µs. No row is a refusal; sqliteRow tells why.
 const sqliteRenew = `
 UPDATE {table} SET expires_at = {now} + ?4
 WHERE resource = ?1 AND owner = ?2 AND (token = ?3 OR ?3 = -1) AND expires_at > {now}
-RETURNING 'renewed', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+RETURNING attempt, id, resource, owner, token, acquired_at, expires_at, ?4, metadata`
 
 // sqliteRelease: ?1 resource, ?2 owner, ?3 token (-1: any). No row is a refusal; sqliteRow tells why.
 const sqliteRelease = `
 DELETE FROM {table} WHERE resource = ?1 AND owner = ?2 AND (token = ?3 OR ?3 = -1) AND expires_at > {now}
-RETURNING 'released', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+RETURNING attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
 
 // sqliteReleaseAttempt: ?1 resource, ?2 owner, ?3 attempt. As sqliteRelease, for a caller that knows no token.
 const sqliteReleaseAttempt = `
 DELETE FROM {table} WHERE resource = ?1 AND owner = ?2 AND attempt = ?3 AND expires_at > {now}
-RETURNING 'released', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+RETURNING attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
 
-// sqliteRow: ?1 resource. The row as it stands, live or ended.
+// sqliteRow: ?1 resource. The row as it stands, live or ended. It is also what an acquire asks first, and refuses on: an
+// upsert would take the file's write lock even to be refused, and wait for whoever writes; a read waits for nobody.
 const sqliteRow = `
-SELECT 'row', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata
+SELECT attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata
 FROM {table} WHERE resource = ?1`
 
 // sqliteGet: ?1 resource.
@@ -79,7 +72,7 @@ const sqliteGet = sqliteRow + ` AND expires_at > {now}`
 // sqliteList: ?1 first resource of the prefix, ?2 the resource that follows the prefix's last or empty for no end,
 // ?3 the resource after which the page begins, ?4 owner or empty for any, ?5 rows. TEXT compares by bytes.
 const sqliteList = `
-SELECT 'live', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata
+SELECT attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata
 FROM {table}
 WHERE resource >= ?1 AND (?2 = '' OR resource < ?2) AND resource > ?3 AND (?4 = '' OR owner = ?4) AND expires_at > {now}
 ORDER BY resource LIMIT ?5`
@@ -92,4 +85,4 @@ RETURNING 1`
 // sqliteForceRelease: ?1 resource, ?2 token. No row is a refusal; sqliteRow tells why.
 const sqliteForceRelease = `
 DELETE FROM {table} WHERE resource = ?1 AND token = ?2 AND expires_at > {now}
-RETURNING 'released', id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+RETURNING attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`

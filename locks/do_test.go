@@ -32,7 +32,7 @@ func TestDoReturnsTheWorksError(t *testing.T) {
 	store := memstore.New()
 	locker := newLocker(t, store)
 	want := errors.New("no paper")
-	if got := locker.Do(t.Context(), "job:42", func(context.Context, *locks.Lease) error { return want }); got != want {
+	if got := locker.Do(t.Context(), "job:42", func(context.Context, *locks.Lease) error { return want }); got != want { //nolint:errorlint // the very error
 		t.Errorf("Do = %v, want exactly the work's error", got)
 	}
 	wantFree(t, store, "job:42")

@@ -32,7 +32,11 @@ type Lease struct {
 	isOver    bool
 	releasing bool
 	result    error // of Release
-	timers    []*time.Timer
+
+	// Timers instead of a goroutine: an idle lease costs no stack. All are set when the lease is kept; holdTimer and
+	// renewTimer are nil where there is no longest time and no renewal.
+	deadlineTimer, holdTimer, renewTimer *time.Timer
+	retries                              backoff // of the renewal
 }
 
 // newLease makes a lease of a grant that a request sent at that instant got. Nothing runs yet.
@@ -63,13 +67,13 @@ func (l *Locker) keep(lease *Lease) bool {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.ctx, lease.cancel = context.WithCancelCause(lease.ctx)
-	lease.timers = append(lease.timers, time.AfterFunc(time.Until(lease.deadline), lease.checkDeadline))
+	lease.deadlineTimer = time.AfterFunc(time.Until(lease.deadline), lease.checkDeadline)
 	if lease.config.maxHold > 0 {
-		lease.timers = append(lease.timers, time.AfterFunc(lease.config.maxHold, lease.endHold))
+		lease.holdTimer = time.AfterFunc(lease.config.maxHold, lease.endHold)
 	}
 	if !lease.config.manual {
-		l.busy++
-		go lease.renewUntilOver()
+		lease.retries = lease.newRetries()
+		lease.renewTimer = time.AfterFunc(time.Until(lease.start.Add(lease.config.interval)), lease.renewNow)
 	}
 	return true
 }
@@ -125,7 +129,7 @@ func (l *Lease) checkDeadline() {
 	left := time.Until(l.deadline)
 	if left > 0 {
 		if l.lost == nil && !l.releasing {
-			l.timers[0].Reset(left)
+			l.deadlineTimer.Reset(left)
 		}
 		l.mu.Unlock()
 		return
@@ -167,8 +171,10 @@ func (l *Lease) lose(lost *LostError, told bool) {
 }
 
 func (l *Lease) stopTimersLocked() {
-	for _, timer := range l.timers {
-		timer.Stop()
+	for _, timer := range []*time.Timer{l.deadlineTimer, l.holdTimer, l.renewTimer} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 }
 

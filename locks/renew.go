@@ -28,7 +28,7 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	began := time.Now()
 	done, err := call.Do(ctx, limit, l.renewOnce, func(late renewal, err error) {
 		if err == nil {
-			l.renewed(late)
+			_ = l.renewed(late) // too late for a lease that is over
 		}
 	})
 	err = faultOf(ctx, err)
@@ -98,37 +98,33 @@ func (l *Lease) renewed(r renewal) error {
 	l.failure = nil
 	l.lock = r.lock
 	l.deadline = deadlineOf(l.config, r.lock, r.sent)
-	l.timers[0].Reset(time.Until(l.deadline))
+	l.deadlineTimer.Reset(time.Until(l.deadline))
 	return nil
 }
 
-// renewUntilOver renews at each interval. A renewal that failed is tried again, with growing pauses, as long as the
-// deadline has not passed; only the store's word or the deadline ends the lease.
-func (l *Lease) renewUntilOver() {
+// renewNow runs when a renewal is due, and sets when the next one is. A renewal that failed is tried again, with growing
+// pauses, as long as the deadline has not passed; only the store's word or the deadline ends the lease.
+func (l *Lease) renewNow() {
+	l.locker.begin()
 	defer l.locker.leave()
-	ctx := context.WithoutCancel(l.ctx)
-	pauses := l.retryPauses()
-	timer := time.NewTimer(time.Until(l.start.Add(l.config.interval)))
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-l.over:
-			return
-		}
-		sent := time.Now()
-		// Bounded by the interval too, so that one call that hangs leaves time for another.
-		limit := min(l.locker.config.callLimit, l.config.interval, time.Until(l.Deadline()))
-		if err := l.renew(ctx, limit); err != nil {
-			timer.Reset(pauses.next())
-			continue
-		}
-		pauses = l.retryPauses()
-		timer.Reset(time.Until(sent.Add(l.config.interval)))
+	sent := time.Now()
+	// Bounded by the interval too, so that one call that hangs leaves time for another.
+	limit := min(l.locker.config.callLimit, l.config.interval, time.Until(l.Deadline()))
+	err := l.renew(context.WithoutCancel(l.ctx), limit)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isOver {
+		return
 	}
+	if err != nil {
+		l.renewTimer.Reset(l.retries.next())
+		return
+	}
+	l.retries = l.newRetries()
+	l.renewTimer.Reset(time.Until(sent.Add(l.config.interval)))
 }
 
-// retryPauses are short beside the interval, since what is left of the lease is two or three of those.
-func (l *Lease) retryPauses() backoff {
+// newRetries are pauses that are short beside the interval, since what is left of the lease is two or three of those.
+func (l *Lease) newRetries() backoff {
 	return backoff{bound: max(l.config.interval/16, time.Millisecond), most: max(l.config.interval/4, time.Millisecond)}
 }

@@ -31,7 +31,7 @@ func TestRenewalKeepsALeaseForEver(t *testing.T) {
 		if n := events.count(locks.EventRenewed); n < 199 {
 			t.Errorf("%d renewals in 200 intervals", n)
 		}
-		if lock := lease.Lock(); lock.Token != lease.Token() || lock.ExpiresAt.Sub(time.Now()) <= 0 {
+		if lock := lease.Lock(); lock.Token != lease.Token() || time.Until(lock.ExpiresAt) <= 0 {
 			t.Errorf("Lock() = %+v, want the record of the last renewal", lock)
 		}
 	})

@@ -1,0 +1,100 @@
+package lockhttp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rowlease/rowlease/locks"
+)
+
+// answer writes a success as JSON.
+func answer(w http.ResponseWriter, r *http.Request, status int, value any) error {
+	body, err := encode(value)
+	if err != nil {
+		return err
+	}
+	setCommon(w.Header(), "application/json")
+	return send(w, r, status, body)
+}
+
+func setCommon(header http.Header, contentType string) {
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if contentType != "" {
+		header.Set("Content-Type", contentType)
+	}
+}
+
+// send writes status and body. A HEAD has no body, and the length that the GET's would have.
+func send(w http.ResponseWriter, r *http.Request, status int, body []byte) error {
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(status)
+		return nil
+	}
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		return fmt.Errorf("answer not written: %w", err)
+	}
+	return nil
+}
+
+// encode is json.Marshal that leaves <, > and & as they are, with a line end for terminals.
+func encode(value any) ([]byte, error) {
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	return buffer.Bytes(), nil
+}
+
+// instant has a fixed width, so that texts sort as the instants do.
+func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+
+var null = json.RawMessage("null")
+
+// metadataOf is the metadata as it can stand in an answer. Rows that somebody wrote by hand cannot break it.
+func metadataOf(metadata json.RawMessage) json.RawMessage {
+	if len(metadata) == 0 || !json.Valid(metadata) {
+		return null
+	}
+	return metadata
+}
+
+// record is a lease in an answer.
+type record struct {
+	ID         int64           `json:"id"`
+	Resource   string          `json:"resource"`
+	Owner      string          `json:"owner,omitempty"`
+	Token      int64           `json:"token,omitempty"`
+	AcquiredAt string          `json:"acquired_at"`
+	ExpiresAt  string          `json:"expires_at"`
+	TTLSeconds int             `json:"ttl_seconds"`
+	Metadata   json.RawMessage `json:"metadata,omitempty"`
+}
+
+// redacted is the lease for everybody: owner, token and metadata are not there at all.
+func redacted(lock locks.Lock) record {
+	return record{
+		ID: lock.ID, Resource: lock.Resource, AcquiredAt: instant(lock.AcquiredAt), ExpiresAt: instant(lock.ExpiresAt),
+		TTLSeconds: wholeSeconds(lock.Remaining),
+	}
+}
+
+// complete is the lease for its owner and for operators: all eight members, metadata null where there is none.
+func complete(lock locks.Lock) record {
+	all := redacted(lock)
+	all.Owner, all.Token, all.Metadata = lock.Owner, lock.Token, metadataOf(lock.Metadata)
+	return all
+}
+
+// one is the answer with one lease.
+type one struct {
+	Lock record `json:"lock"`
+}

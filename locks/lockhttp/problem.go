@@ -1,0 +1,154 @@
+package lockhttp
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rowlease/rowlease/locks"
+)
+
+// ProblemMediaType is the content type of a [Problem].
+const ProblemMediaType = "application/problem+json"
+
+// Problem is a refusal in the form of RFC 9457. As JSON its members are type, title, status, and, where they say
+// something, detail, field and retry_after_seconds. A problem of [TypeHeld] has acquired (false), resource (where it is
+// given), retry_after_seconds and holder besides; holder is null when it is not known.
+type Problem struct {
+	// Type is the problem's stable name, one of the Type constants.
+	Type string
+	// Title is the same for all problems of a type.
+	Title string
+	// Status is the HTTP status.
+	Status int
+	// Detail says what is wrong with this request, in words for people.
+	Detail string
+	// Field names the member, query parameter or header that is at fault.
+	Field string
+	// Resource is the resource that is held; only for [TypeHeld].
+	Resource string
+	// RetryAfterSeconds is also the header Retry-After; 0 is none.
+	RetryAfterSeconds int
+	// Holder is what may be told of the holder; only for [TypeHeld].
+	Holder *Holder
+}
+
+// Holder is what a "held" answer tells of the lease that stands in the way. As JSON it is acquired_at and expires_at
+// and, where Owner is given, owner, token and metadata.
+type Holder struct {
+	AcquiredAt, ExpiresAt time.Time
+	// Owner, Token and Metadata are told only where the host shows them to all.
+	Owner    string
+	Token    int64
+	Metadata json.RawMessage
+}
+
+// Held returns the problem "the resource is held" with this status: 423 is what the word means, 409 what some clients
+// want. It tells when the lease began and when it ends, and nothing of the owner. It is for middleware too; held may be
+// nil when nothing is known.
+func Held(held *locks.HeldError, status int) Problem {
+	return heldProblem(held, status, false)
+}
+
+func heldProblem(err *locks.HeldError, status int, showAll bool) Problem {
+	p := held.problem(always)
+	p.Status = status
+	p.Detail = "Somebody else holds the resource, or is just changing its lease."
+	if err == nil {
+		return p
+	}
+	p.RetryAfterSeconds = RetryAfter(err.Remaining)
+	if err.Holder != nil {
+		p.Holder = &Holder{AcquiredAt: err.Holder.AcquiredAt, ExpiresAt: err.Holder.ExpiresAt}
+		if showAll {
+			p.Holder.Owner, p.Holder.Token, p.Holder.Metadata = err.Holder.Owner, err.Holder.Token, err.Holder.Metadata
+		}
+	}
+	return p
+}
+
+// ProblemOf returns the problem that the status table has for an error of package locks that came up during the action.
+// It is for middleware; a held resource is 423 here. The error's text does not appear in it.
+func ProblemOf(err error, action Action) Problem {
+	var busyHolder *locks.HeldError
+	if errors.As(err, &busyHolder) {
+		return Held(busyHolder, held.problem(action).Status)
+	}
+	return refusalOf(err).problem(action)
+}
+
+// RetryAfter returns the seconds for a Retry-After header: the time left rounded up, at least 1.
+func RetryAfter(left time.Duration) int {
+	return max(1, wholeSeconds(left))
+}
+
+// wholeSeconds rounds up. Stores measure in microseconds, some through floating point: a nanosecond over is noise and
+// not another second.
+func wholeSeconds(left time.Duration) int {
+	if left <= 0 {
+		return 0
+	}
+	return max(1, int(math.Ceil(left.Round(time.Microsecond).Seconds())))
+}
+
+// MarshalJSON gives the members in the order of the type's documentation.
+func (p Problem) MarshalJSON() ([]byte, error) {
+	members := struct {
+		Type       string          `json:"type"`
+		Title      string          `json:"title"`
+		Status     int             `json:"status"`
+		Detail     string          `json:"detail,omitempty"`
+		Field      string          `json:"field,omitempty"`
+		Acquired   *bool           `json:"acquired,omitempty"`
+		Resource   string          `json:"resource,omitempty"`
+		RetryAfter int             `json:"retry_after_seconds,omitempty"`
+		Holder     json.RawMessage `json:"holder,omitempty"`
+	}{
+		Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Field: p.Field, RetryAfter: p.RetryAfterSeconds,
+	}
+	if p.Type == TypeHeld {
+		holder, err := encode(p.Holder)
+		if err != nil {
+			return nil, err
+		}
+		members.Acquired, members.Resource, members.Holder = new(bool), p.Resource, holder
+	}
+	return encode(members)
+}
+
+// MarshalJSON gives the members in the order of the type's documentation.
+func (h Holder) MarshalJSON() ([]byte, error) {
+	members := struct {
+		Owner      string          `json:"owner,omitempty"`
+		Token      int64           `json:"token,omitempty"`
+		AcquiredAt string          `json:"acquired_at"`
+		ExpiresAt  string          `json:"expires_at"`
+		Metadata   json.RawMessage `json:"metadata,omitempty"`
+	}{Owner: h.Owner, Token: h.Token, AcquiredAt: instant(h.AcquiredAt), ExpiresAt: instant(h.ExpiresAt)}
+	if h.Owner != "" {
+		members.Metadata = metadataOf(h.Metadata)
+	}
+	return encode(members)
+}
+
+// SetHeader sets what belongs to the problem besides status and body: Content-Type, Retry-After, and that nobody
+// caches it or guesses its type.
+func (p Problem) SetHeader(header http.Header) {
+	setCommon(header, ProblemMediaType)
+	if p.RetryAfterSeconds > 0 {
+		header.Set("Retry-After", strconv.Itoa(p.RetryAfterSeconds))
+	}
+}
+
+// Write answers the request with the problem; a HEAD gets the same headers and no body.
+func (p Problem) Write(w http.ResponseWriter, r *http.Request) error {
+	body, err := encode(p)
+	if err != nil {
+		return err
+	}
+	p.SetHeader(w.Header())
+	return send(w, r, p.Status, body)
+}

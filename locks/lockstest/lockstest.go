@@ -1,0 +1,106 @@
+// Package lockstest is the promises of package locks as a test suite: what any [locks.Store] must do, run against a
+// real one.
+//
+//	func TestStore(t *testing.T) {
+//		lockstest.Run(t, lockstest.Harness{Open: open, Expire: expire})
+//	}
+//
+// It tests what a store answers and leaves behind. It does not test what needs the engine's own means: a crash, an
+// open transaction of somebody else, an isolation level, a schema that is migrated; nor that the store's clock is the
+// database's. Nor does it test what [locks.Locker] adds: waiting, renewal, contexts that end.
+//
+// No test sleeps for a TTL but one, of 100 ms, which shows that time alone ends a lease; all others end leases through
+// [Harness.Expire].
+//
+// The last part runs random calls and compares each answer with a small model. Its seed is printed when it fails;
+// LOCKSTEST_SEED in the environment repeats that run.
+package lockstest
+
+import (
+	"testing"
+
+	"github.com/rowlease/rowlease/locks"
+)
+
+// Harness opens the stores to test and has the back doors that spare the tests waiting. Its functions fail the test
+// themselves when they cannot do what they are asked.
+type Harness struct {
+	// Open returns n stores over one database (a table, a schema, a file: whatever keeps others' leases apart) that is
+	// new and empty, each with connections of its own, so that they meet in the database only. It registers what
+	// closes them with tb.Cleanup. Each test opens one database. Needed.
+	Open func(tb testing.TB, n int) []locks.Store
+
+	// Expire makes the lease of a resource end now, by the store's clock, and leaves its row. It does nothing where
+	// there is no row. Needed.
+	Expire func(tb testing.TB, store locks.Store, resource string)
+
+	// DeleteRow deletes the row of a resource by hand. It does nothing where there is no row. Without it the tests of
+	// rows deleted by hand are skipped.
+	DeleteRow func(tb testing.TB, store locks.Store, resource string)
+
+	// Truncate empties the table by hand and restarts what restarts with it, such as identities. Without it the test
+	// of a table that is emptied is skipped.
+	Truncate func(tb testing.TB, store locks.Store)
+
+	// Rows counts the rows, those of ended leases included. Without it no test can say whether a row was left behind
+	// or created.
+	Rows func(tb testing.TB, store locks.Store) int
+
+	// Parallel lets the tests run at the same time, each on its own database.
+	Parallel bool
+}
+
+// Run tests every promise, each as a subtest named "<subject>/<promise>". A store that is not a [locks.Lister],
+// [locks.Purger] or [locks.ForceReleaser] skips the promises of that ability, and says so.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	if h.Open == nil || h.Expire == nil {
+		t.Fatal("lockstest: the harness needs Open and Expire")
+	}
+	for _, s := range suite() {
+		t.Run(s.name, func(t *testing.T) {
+			for _, p := range s.promises {
+				t.Run(p.name, func(t *testing.T) {
+					if h.Parallel {
+						t.Parallel()
+					}
+					p.test(newCheck(t, h, p.stores))
+				})
+			}
+		})
+	}
+}
+
+// subject is a group of promises, one file each.
+type subject struct {
+	name     string
+	promises []promise
+}
+
+// promise is one test. It gets two stores over one database where stores is 0.
+type promise struct {
+	name   string
+	stores int
+	test   func(*check)
+}
+
+func suite() []subject {
+	return []subject{
+		{"Grant", grantPromises()},
+		{"Refuse", refusePromises()},
+		{"Takeover", takeoverPromises()},
+		{"Attempt", attemptPromises()},
+		{"Renew", renewPromises()},
+		{"Release", releasePromises()},
+		{"Late", latePromises()},
+		{"Tokens", tokenPromises()},
+		{"Names", namePromises()},
+		{"Invalid", invalidPromises()},
+		{"List", listPromises()},
+		{"Purge", purgePromises()},
+		{"Force", forcePromises()},
+		{"Context", contextPromises()},
+		{"Contention", contentionPromises()},
+		{"Random", randomPromises()},
+	}
+}

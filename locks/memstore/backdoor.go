@@ -1,0 +1,37 @@
+package memstore
+
+import "time"
+
+// Expire is a back door for tests: it ends the resource's lease now, as if its TTL had passed. The row stays. On a
+// resource without a live lease it does nothing.
+func (s *Store) Expire(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.rows[resource].live(now) {
+		s.rows[resource].expiresAt = now
+	}
+}
+
+// DeleteRow is a back door for tests: it deletes the resource's row, as a DELETE by hand would. On a resource without
+// a row it does nothing.
+func (s *Store) DeleteRow(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.rows, resource)
+}
+
+// Truncate is a back door for tests: it deletes every row and counts ids from 1 again, as TRUNCATE … RESTART IDENTITY
+// would. Tokens go on growing.
+func (s *Store) Truncate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.rows)
+	s.lastID = 0
+}
+
+// Rows returns how many rows there are, those of ended leases included.
+func (s *Store) Rows() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.rows)
+}
