@@ -1,0 +1,5 @@
+//go:build race
+
+package echolock_test
+
+const raceDetector = true

@@ -1,0 +1,184 @@
+package echolock
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/rowlease/rowlease/locks"
+	"github.com/rowlease/rowlease/locks/lockhttp"
+)
+
+// run is one request under the guard. It lives in the request's goroutine.
+type run struct {
+	*guard
+	c                    echo.Context
+	next                 echo.HandlerFunc
+	key, resource, owner string
+
+	// request and header are the request's own. When a Timeout middleware before us has answered, echo may have given the
+	// echo.Context to another request by the time that the wait or the handler ends; these two stay ours.
+	request *http.Request
+	header  http.Header
+
+	began    time.Time
+	patience *patience // nil without a wait
+	lease    *locks.Lease
+	tellLost func(error)
+	err      error // the handler's
+}
+
+// do takes the lease, runs the handler and frees the lease, all in [locks.Locker.Do].
+func (r *run) do() error {
+	r.request, r.header, r.began = r.c.Request(), r.c.Response().Header(), time.Now()
+	options := r.leaseOptions(make([]locks.AcquireOption, 0, 3))
+	if r.owner != "" {
+		options = append(options, locks.WithOwner(r.owner))
+	}
+	var err error
+	if r.WaitTimeout == 0 {
+		err = r.Locker.TryDo(r.request.Context(), r.resource, r.work, options...)
+	} else {
+		err = r.wait(options)
+	}
+	if r.lease == nil {
+		return r.refuse(err)
+	}
+	return r.finish(err)
+}
+
+// wait is do with a wait. A wait that ended while the store was being asked knows neither that the key is held nor that
+// the store fails: it takes a last look, which has an end of its own.
+func (r *run) wait(options []locks.AcquireOption) error {
+	ctx, writer := r.request.Context(), r.c.Response().Writer
+	r.patience = newPatience(ctx, r.WaitTimeout, writer)
+	defer func() { r.patience.stop() }()
+	err := r.Locker.Do(r.patience.ctx, r.resource, r.work, options...)
+	if r.lease != nil || !r.patience.cutOff(err) {
+		return err
+	}
+	r.patience.stop()
+	r.patience = newPatience(ctx, lastLook, writer)
+	return r.Locker.TryDo(r.patience.ctx, r.resource, r.work, options...)
+}
+
+// work runs the handler under the lease; the context is the work's.
+func (r *run) work(ctx context.Context, lease *locks.Lease) error {
+	if r.patience != nil && !r.patience.end() {
+		return errWaitOver
+	}
+	if err := r.request.Context().Err(); err != nil { // nobody waits for the answer any more
+		return err
+	}
+	r.lease = lease
+	if r.ExposeHeaders {
+		expose(r.header, r.key, lease.Token(), time.Since(r.began))
+	}
+	if r.OnLost != nil {
+		tell := r.onLost(lease)
+		r.tellLost = tell
+		stop := context.AfterFunc(lease.Context(), func() { tell(lease.Err()) })
+		defer stop()
+	}
+	held := &holding{lease: lease, locker: r.Locker, outer: holdingOf(ctx)}
+	request := r.request.WithContext(context.WithValue(ctx, holdingKey{}, held))
+	r.c.SetRequest(request)
+	r.c.Set(r.ContextKey, lease)
+	defer r.putBack(request)
+	r.err = r.handle(lease)
+	return nil
+}
+
+func (r *run) handle(lease *locks.Lease) error {
+	if r.OnAcquired != nil {
+		if err := r.OnAcquired(r.c, lease); err != nil || r.c.Response().Committed {
+			return setHeader(r.header, err)
+		}
+	}
+	return r.next(r.c)
+}
+
+// putBack gives the echo.Context its old request again, since the work's context ends now. Where the request is over that
+// would gain nothing, and the echo.Context may be another request's by now.
+func (r *run) putBack(work *http.Request) {
+	// What the handler has parsed belongs to the request: the server deletes the files of a multipart form.
+	if r.request.MultipartForm == nil {
+		r.request.MultipartForm = work.MultipartForm
+	}
+	if r.request.Form == nil {
+		r.request.Form, r.request.PostForm = work.Form, work.PostForm
+	}
+	if r.request.Context().Err() == nil {
+		r.c.SetRequest(r.request)
+	}
+}
+
+// finish is the answer when the handler has run. Its error is returned as it is, with a lease that was lost, too.
+func (r *run) finish(err error) error {
+	lostIt := errors.Is(err, locks.ErrLost)
+	if lostIt && r.tellLost != nil { // perhaps only the release has found out
+		go r.tellLost(err)
+	}
+	switch {
+	case r.err != nil || !lostIt:
+		return r.err
+	case r.request.Header.Get(echo.HeaderUpgrade) != "": // the connection is no longer the server's
+		return nil
+	case r.request.Context().Err() == nil && r.c.Response().Committed: // the client has its answer
+		return nil
+	}
+	return r.fail(r.c, r.header, lost(err))
+}
+
+// refuse is the answer when the handler has not run.
+func (r *run) refuse(err error) error {
+	if r.patience != nil {
+		r.patience.end()
+	}
+	if r.ExposeHeaders {
+		expose(r.header, r.key, 0, time.Since(r.began))
+	}
+	var held *locks.HeldError
+	if errors.Is(err, errWaitOver) { // granted too late, and given back
+		held = locks.Held(r.resource, nil)
+	}
+	if held != nil || errors.As(err, &held) {
+		return setHeader(r.header, r.deny(held))
+	}
+	over := r.request.Context().Err() != nil
+	if r.FailOpen && !over && !errors.Is(err, locks.ErrClosed) && !errors.Is(err, locks.ErrInvalid) {
+		r.c.Logger().Errorf("echolock: request runs without a lease: resource %q: %v", r.resource, err)
+		return r.next(r.c)
+	}
+	return r.fail(r.c, r.header, unavailable(err))
+}
+
+func (r *run) deny(held *locks.HeldError) error {
+	if r.DenyHandler != nil {
+		return r.DenyHandler(r.c, held)
+	}
+	// The cause is not all of the acquire's error: a deadline in it would make echo's ContextTimeout answer 503.
+	return ProblemError(lockhttp.Held(held, r.HeldStatus), held)
+}
+
+// onLost returns a function that tells the host, once, of a lease that is lost.
+func (r *run) onLost(lease *locks.Lease) func(error) {
+	var told atomic.Bool
+	tell, logger := r.OnLost, r.c.Logger() // no echo.Context beyond this goroutine
+	return func(err error) {
+		if !errors.Is(err, locks.ErrLost) || !told.CompareAndSwap(false, true) {
+			return
+		}
+		defer func() {
+			if p := recover(); p != nil {
+				logger.Errorf("echolock: OnLost panicked: %v\n%s", p, debug.Stack())
+			}
+		}()
+		tell(lease, err)
+	}
+}
