@@ -73,3 +73,26 @@ func waitLongerThan(t *testing.T, change func(server *httptest.Server), short, l
 		t.Errorf("answer = %d %s %v, want %d", response.StatusCode, body, err, want)
 	}
 }
+
+// bareWriter hides what a ResponseController needs, as some middleware's writers do.
+type bareWriter struct{ http.ResponseWriter }
+
+func TestAWaitIsShorterThanAWriteTimeoutThatCannotBeMoved(t *testing.T) {
+	rig := newGuardRig(t)
+	rig.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			c.Response().Writer = bareWriter{c.Response().Writer}
+			return next(c)
+		}
+	})
+	rig.pay(mustNotRun(t), waiting(time.Minute))
+	rig.hold("a1")
+	server := rig.server(func(server *httptest.Server) { server.Config.WriteTimeout = time.Second })
+	response, err := payTo(t.Context(), t, server, "a1", "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusLocked {
+		t.Errorf("answer = %d, want 423", response.StatusCode)
+	}
+}

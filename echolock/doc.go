@@ -33,8 +33,9 @@
 // # Where it belongs
 //
 // On a route, on a group, or in Echo.Use; not in Echo.Pre, where the route is not known yet: there a request is refused
-// with 500 and an error in the log. Requests that match no route (404, 405) pass. Behind authentication, so that
-// strangers cannot hold keys; registered twice for one request it acts once.
+// with 500 and an error in the log. Requests that match no route (404, 405) pass, and so does an [echo.Context] made by
+// hand, in a test, that has no SetPath. Behind authentication, so that strangers cannot hold keys; registered twice for
+// one request it acts once.
 //
 //   - middleware.Recover: before or after, either works.
 //   - middleware.Timeout must come before (outside): it answers while the handler still runs. Outside, the lease is kept
@@ -42,7 +43,8 @@
 //   - middleware.ContextTimeout: outside it bounds the wait and the work together, inside only the work.
 //   - middleware.BodyLimit and Decompress: before, since the body may be read here, see [Config.BodyLimit].
 //
-// Where requests may wait, the server's WriteTimeout counts from the end of the wait. A write deadline that an earlier
+// Where requests may wait, the server's WriteTimeout counts from the end of the wait; under a writer that cannot move its
+// deadline the wait is at most half of it. A write deadline that an earlier
 // middleware set by itself, with [http.ResponseController], is replaced then; one that the handler sets stays.
 //
 // # Whose keys

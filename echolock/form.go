@@ -19,7 +19,7 @@ func formValues(c echo.Context, name string, limit int64) ([]string, error) {
 	r := c.Request()
 	media, parameters, err := mime.ParseMediaType(r.Header.Get(echo.HeaderContentType))
 	if err != nil {
-		return nil, nil //nolint:nilerr // such a body is no form
+		return nil, nil // such a body is no form
 	}
 	switch media {
 	case echo.MIMEApplicationForm:

@@ -33,18 +33,21 @@ func TestTheKeyIsFreeHoweverTheHandlerEnds(t *testing.T) {
 		status  int
 		err     error
 	}{
-		"String":     {created, http.StatusCreated, nil},
-		"NoContent":  {func(c echo.Context) error { return c.NoContent(http.StatusNoContent) }, http.StatusNoContent, nil},
-		"nothing":    {func(echo.Context) error { return nil }, http.StatusOK, nil},
-		"Redirect":   {func(c echo.Context) error { return c.Redirect(http.StatusSeeOther, "/receipt") }, http.StatusSeeOther, nil},
-		"File":       {func(c echo.Context) error { return c.File(file) }, http.StatusOK, nil},
-		"Stream":     {func(c echo.Context) error { return c.Stream(http.StatusOK, "text/plain", strings.NewReader("paid")) }, http.StatusOK, nil},
-		"error":      {func(echo.Context) error { return own }, http.StatusInternalServerError, own},
-		"HTTPError":  {func(echo.Context) error { return echo.ErrTeapot }, http.StatusTeapot, echo.ErrTeapot},
-		"c.Error":    {func(c echo.Context) error { c.Error(echo.ErrTeapot); return nil }, http.StatusTeapot, nil},
-		"ErrHeld":    {func(echo.Context) error { return locks.ErrHeld }, http.StatusInternalServerError, locks.ErrHeld},
-		"net/http":   {echo.WrapHandler(http.NotFoundHandler()), http.StatusNotFound, nil},
-		"SetRequest": {func(c echo.Context) error { c.SetRequest(httptest.NewRequest("GET", "/x", nil)); return created(c) }, http.StatusCreated, nil},
+		"String":    {created, http.StatusCreated, nil},
+		"NoContent": {func(c echo.Context) error { return c.NoContent(http.StatusNoContent) }, http.StatusNoContent, nil},
+		"nothing":   {func(echo.Context) error { return nil }, http.StatusOK, nil},
+		"Redirect":  {func(c echo.Context) error { return c.Redirect(http.StatusSeeOther, "/receipt") }, http.StatusSeeOther, nil},
+		"File":      {func(c echo.Context) error { return c.File(file) }, http.StatusOK, nil},
+		"Stream":    {func(c echo.Context) error { return c.Stream(http.StatusOK, "text/plain", strings.NewReader("paid")) }, http.StatusOK, nil},
+		"error":     {func(echo.Context) error { return own }, http.StatusInternalServerError, own},
+		"HTTPError": {func(echo.Context) error { return echo.ErrTeapot }, http.StatusTeapot, echo.ErrTeapot},
+		"c.Error":   {func(c echo.Context) error { c.Error(echo.ErrTeapot); return nil }, http.StatusTeapot, nil},
+		"ErrHeld":   {func(echo.Context) error { return locks.ErrHeld }, http.StatusInternalServerError, locks.ErrHeld},
+		"net/http":  {echo.WrapHandler(http.NotFoundHandler()), http.StatusNotFound, nil},
+		"SetRequest": {func(c echo.Context) error {
+			c.SetRequest(httptest.NewRequest(http.MethodGet, "/x", nil))
+			return created(c)
+		}, http.StatusCreated, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newGuardRig(t)

@@ -134,8 +134,8 @@ func TestTheErrorIsABareHTTPErrorThatIsErrHeldAndIsHandledOnce(t *testing.T) {
 	if len(handled) != 2 || len(seen) != 2 {
 		t.Fatalf("2 requests: %d errors handled, %d seen", len(handled), len(seen))
 	}
-	first, ok := seen[0].(*echo.HTTPError) //nolint:errorlint // bare is what is wanted
-	second, also := seen[1].(*echo.HTTPError)
+	first, ok := seen[0].(*echo.HTTPError)    //nolint:errorlint // bare is what is wanted
+	second, also := seen[1].(*echo.HTTPError) //nolint:errorlint // here too
 	if !ok || !also || first == second || first == echo.ErrLocked {
 		t.Fatalf("errors = %#v and %#v, want two fresh HTTPErrors", seen[0], seen[1])
 	}

@@ -198,6 +198,21 @@ func TestTimeoutOutsideEndsAWait(t *testing.T) {
 	wantCode(t, rig.post("a1"), http.StatusServiceUnavailable)
 }
 
+// As documented, and why Timeout belongs outside.
+func TestTimeoutInsideFreesTheKeyUnderARunningHandler(t *testing.T) {
+	rig := newGuardRig(t)
+	finish, finished := make(chan struct{}), make(chan struct{})
+	rig.POST("/pay", func(echo.Context) error {
+		defer close(finished)
+		<-finish
+		return nil
+	}, rig.guard(), middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: 20 * time.Millisecond}))
+	wantCode(t, rig.post("a1"), http.StatusServiceUnavailable)
+	rig.wantFree("a1")
+	close(finish)
+	receive(t, finished, "the handler's end")
+}
+
 func TestContextTimeoutInEitherOrder(t *testing.T) {
 	limit := middleware.ContextTimeout(time.Second)
 	for name, order := range map[string]func(guard echo.MiddlewareFunc) []echo.MiddlewareFunc{

@@ -33,7 +33,11 @@ func newPatience(ctx context.Context, limit time.Duration, w http.ResponseWriter
 	server, _ := ctx.Value(http.ServerContextKey).(*http.Server)
 	if server != nil && server.WriteTimeout > 0 {
 		p.deadlines, p.allowance = http.NewResponseController(w), server.WriteTimeout
-		p.moveDeadline(limit) // before it passes: HTTP/2 resets the stream at once
+		// Before it passes: HTTP/2 resets the stream at once. Where it stays, a longer wait would be for an answer that
+		// cannot arrive.
+		if !p.moveDeadline(limit) {
+			limit = min(limit, p.allowance/2)
+		}
 	}
 	p.timer = time.AfterFunc(limit, func() { p.cancel(errWaitOver) })
 	return p
@@ -58,10 +62,8 @@ func (p *patience) stop() {
 }
 
 // moveDeadline gives the server's WriteTimeout anew from the instant that lies so far ahead, since an answer after the
-// deadline is lost. A writer that cannot do it leaves everything as it is. The read deadline is let alone: net/http lifts
-// it when the body has been read, and a new one would end the request's context.
-func (p *patience) moveDeadline(ahead time.Duration) {
-	if p.deadlines != nil {
-		_ = p.deadlines.SetWriteDeadline(time.Now().Add(ahead + p.allowance))
-	}
+// deadline is lost, and reports whether the writer can do that. The read deadline is let alone: net/http lifts it when the
+// body has been read, and a new one would end the request's context.
+func (p *patience) moveDeadline(ahead time.Duration) bool {
+	return p.deadlines == nil || p.deadlines.SetWriteDeadline(time.Now().Add(ahead+p.allowance)) == nil
 }

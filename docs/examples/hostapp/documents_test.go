@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -88,5 +89,28 @@ func TestShellLines(t *testing.T) {
 	got := shellLines("text\n```sh\nmake run # starts it\n# a comment\n\nmake test\n```\n```go\nmake no\n```\nmake no\n")
 	if want := "make run|make test"; strings.Join(got, "|") != want {
 		t.Errorf("shellLines = %q, want %s", got, want)
+	}
+}
+
+// The README's requests are those that the program prints at its start, which another test runs with curl.
+func TestTheReadmeShowsWhatIsPrinted(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown, printed []string
+	for _, line := range shellLines(string(readme)) {
+		if strings.HasPrefix(line, "curl ") {
+			shown = append(shown, line)
+		}
+	}
+	for line := range strings.Lines(welcome("127.0.0.1:8080", config{})) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "curl ") && !strings.Contains(line, "/admin/") {
+			printed = append(printed, line)
+		}
+	}
+	if !slices.Equal(shown, printed) {
+		t.Errorf("the README shows\n%s\nand the program prints\n%s", strings.Join(shown, "\n"), strings.Join(printed, "\n"))
 	}
 }
