@@ -44,7 +44,7 @@ func (r runner) query(ctx context.Context, q querier, most int, scan func(*sql.R
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
+	defer rows.Close() //nolint:errcheck // the close that tells is the one at the end
 	for n := 0; n < most && rows.Next(); n++ {
 		if err := scan(rows); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore"
 	"github.com/rowlease/rowlease/integration/internal/postgres"
 	"github.com/rowlease/rowlease/locks"
 )
@@ -103,8 +104,10 @@ func TestLeasesOutliveIdleSessions(t *testing.T) {
 // A transaction has the pool's only connection: an acquire ends with its context, a holder is told in time.
 func TestAPoolOfOneIsNoHang(t *testing.T) {
 	forEachDriver(t, func(t *testing.T, driver, dsn string) {
-		dsn = migrated(t, postgres.Shared(t))
 		db := open(t, driver, dsn)
+		if err := bunstore.Migrate(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
 		db.SetMaxOpenConns(1)
 		locker := newLocker(t, db, locks.WithTTL(2*time.Second))
 		start := time.Now()
@@ -116,7 +119,7 @@ func TestAPoolOfOneIsNoHang(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer tx.Rollback() //nolint:errcheck // the test is over
+		defer tx.Rollback()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		if _, err := locker.Acquire(ctx, "job:42"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locks.ErrHeld) {

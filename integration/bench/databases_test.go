@@ -63,7 +63,7 @@ func migrated(b *testing.B, sqldb *sql.DB, err error, d schema.Dialect) *bun.DB 
 	sqldb.SetMaxOpenConns(16)
 	sqldb.SetMaxIdleConns(16)
 	db := bun.NewDB(sqldb, d)
-	b.Cleanup(func() { db.Close() }) //nolint:errcheck // the benchmark is over
+	b.Cleanup(func() { db.Close() })
 	if err := bunstore.Migrate(b.Context(), db); err != nil {
 		b.Fatal(err)
 	}
