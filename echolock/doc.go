@@ -39,7 +39,8 @@
 //
 //   - middleware.Recover: before or after, either works.
 //   - middleware.Timeout must come before (outside): it answers while the handler still runs. Outside, the lease is kept
-//     until the handler has returned; inside, the lease would be freed under a running handler.
+//     until the handler has returned; inside, the lease would be freed under a running handler (and echo's own comment on
+//     Timeout warns of data races there).
 //   - middleware.ContextTimeout: outside it bounds the wait and the work together, inside only the work.
 //   - middleware.BodyLimit and Decompress: before, since the body may be read here, see [Config.BodyLimit].
 //

@@ -200,6 +200,9 @@ func TestTimeoutOutsideEndsAWait(t *testing.T) {
 
 // As documented, and why Timeout belongs outside.
 func TestTimeoutInsideFreesTheKeyUnderARunningHandler(t *testing.T) {
+	if raceDetector {
+		t.Skip("a Timeout that is not the outermost races by itself, as echo's own comment on it says")
+	}
 	rig := newGuardRig(t)
 	finish, finished := make(chan struct{}), make(chan struct{})
 	rig.POST("/pay", func(echo.Context) error {
