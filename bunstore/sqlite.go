@@ -157,19 +157,19 @@ func (s sqlite) unlessBusy(ctx context.Context, try func(context.Context, querie
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // it goes back to the pool
-	limit := time.NewTimer(s.busyLimit)
-	defer limit.Stop()
+	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		busy := try(context.WithoutCancel(ctx), conn)
 		if busy == nil || !isSQLiteBusy(busy) {
 			return busy
 		}
-		again := time.NewTimer(pause)
+		left := s.busyLimit - time.Since(start)
+		if left <= 0 {
+			return fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, s.busyLimit, busy)
+		}
+		again := time.NewTimer(min(pause, left))
 		select {
 		case <-again.C:
-		case <-limit.C:
-			again.Stop()
-			return fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, s.busyLimit, busy)
 		case <-ctx.Done():
 			again.Stop()
 		}

@@ -80,11 +80,11 @@ func TestResourcesUnderEveryMount(t *testing.T) {
 			store := mount(t, row.mount(e))
 			for _, c := range encoded {
 				path := row.prefix + "/" + c.segment
-				if name == "pre" && strings.HasSuffix(c.resource, "/") { // RemoveTrailingSlash cuts Path and leaves RawPath
-					wantStatus(t, send(e, "POST", path, `{"owner":"w1"}`), 400, lockhttp.TypeMalformed)
+				w := send(e, "POST", path, `{"owner":"w1"}`)
+				if name == "pre" && strings.HasSuffix(c.resource, "/") && w.Code != 200 {
+					wantStatus(t, w, 400, lockhttp.TypeMalformed) // before echo 4.16 RemoveTrailingSlash cuts Path and leaves RawPath
 					continue
 				}
-				w := send(e, "POST", path, `{"owner":"w1"}`)
 				if lock, err := store.Get(t.Context(), c.resource); w.Code != 200 || err != nil || lock.Owner != "w1" || store.Rows() != 1 {
 					t.Errorf("POST %s = %d %s, %v, %d rows; want %q held", path, w.Code, w.Body, err, store.Rows(), c.resource)
 					continue

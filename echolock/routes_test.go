@@ -235,7 +235,8 @@ func TestOuterMiddlewareSeesTheStatus(t *testing.T) {
 // echo's Timeout middleware takes the answer away while the handler still runs: the grant is not left behind.
 func TestBehindEchosTimeout(t *testing.T) {
 	e := echo.New()
-	e.Use(middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: 20 * time.Millisecond}))
+	// Long enough for the request to come to the store on a busy machine too.
+	e.Use(middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: time.Second}))
 	slow := &slowStore{Store: memstore.New(), granted: make(chan struct{})}
 	api, err := echolock.Mount(e.Group("/locks"), echolock.RoutesConfig{Store: slow, Anyone: true})
 	if err != nil {

@@ -29,8 +29,8 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string, options ...Acq
 // grow (see [WithBackoff]), and no later than the holder's lease can end. Those who wait are not served in order. A
 // wait also outlives busy databases and a few faults in a row.
 //
-// Otherwise it is [Locker.TryAcquire]. Errors: a context's end, which is also [ErrHeld], with what is known of the
-// holder, where the resource was held to the last; [ErrClosed]; [ErrInvalid]; or the store's fault.
+// Otherwise it is [Locker.TryAcquire]. Errors: a context's end, joined with what the last try before it met: [ErrHeld],
+// with what is known of the holder, or a fault; [ErrClosed]; [ErrInvalid]; or the store's fault.
 func (l *Locker) Acquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
 	return l.acquire(ctx, resource, true, options)
 }
@@ -74,17 +74,17 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool, option
 // wait tries until there is a lease, the context ends, or there is no hope.
 func (l *Locker) wait(ctx context.Context, a acquisition, tries *int) (*Lease, error) {
 	var (
-		held   *HeldError // the last answer
-		faults = 0        // in a row
-		lost   = false    // some request's answer never came: it may be granted yet
+		last   error   // what the store said, or how it failed, before the context ended
+		faults = 0     // in a row
+		lost   = false // some request's answer never came: it may be granted yet
 		pauses = backoff{l.config.minBackoff, l.config.maxBackoff}
 	)
 	giveUp := func(err error) (*Lease, error) {
 		if lost {
 			l.abandon(ctx, a.request)
 		}
-		if held != nil && ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", err, held)
+		if last != nil && ctx.Err() != nil && !errors.Is(err, last) {
+			err = fmt.Errorf("%w: %w", err, last)
 		}
 		return nil, err
 	}
@@ -92,21 +92,25 @@ func (l *Locker) wait(ctx context.Context, a acquisition, tries *int) (*Lease, e
 		*tries++
 		lease, err := l.try(ctx, &a)
 		sleep := pauses.next()
+		var held *HeldError
 		switch {
 		case err == nil:
 			return lease, nil
 		case errors.As(err, &held):
-			faults = 0
+			last, faults = err, 0
 			if held.Holder != nil && held.Remaining < sleep {
 				// The holder may be dead: be there when its lease ends, though not all waiters in the same instant.
 				sleep = held.Remaining + jitter(l.config.minBackoff)
 			}
 		case errors.Is(err, ErrRetryable):
-			faults = 0
+			last, faults = err, 0
 		case unanswered(err):
 			lost = true
-			held = nil
-			if faults++; faults > maxFaults || ctx.Err() != nil {
+			if ctx.Err() != nil {
+				return giveUp(err)
+			}
+			last = err
+			if faults++; faults > maxFaults {
 				return giveUp(err)
 			}
 		default:

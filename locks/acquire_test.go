@@ -109,6 +109,36 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// The context ends while the store is being asked once more, or after a fault: what was known before is told with it.
+func TestAcquireTellsWhatTheLastTryMet(t *testing.T) {
+	for name, test := range map[string]struct {
+		second func(ctx context.Context) error
+		want   []error
+	}{
+		"held, then no answer": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, []error{context.DeadlineExceeded, locks.ErrHeld}},
+		"held, then a fault":   {func(context.Context) error { return errFault }, []error{context.DeadlineExceeded, errFault}},
+		"held, then busy":      {func(context.Context) error { return locks.ErrBusy }, []error{context.DeadlineExceeded, locks.ErrBusy}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, calls := &hookedStore{Store: memstore.New()}, 0
+				acquireDirectly(t, store, "job:42", "other")
+				store.onAcquire = func(ctx context.Context, _ locks.Request, call func() (locks.Lock, error)) (locks.Lock, error) {
+					if calls++; calls == 1 {
+						return call()
+					}
+					return locks.Lock{}, test.second(ctx)
+				}
+				locker := newLocker(t, store, locks.WithBackoff(time.Second, time.Second))
+				ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+				defer cancel()
+				_, err := locker.Acquire(ctx, "job:42")
+				wantErr(t, err, test.want...)
+			})
+		})
+	}
+}
+
 func TestAcquireOutlivesAFewFaultsButNotMany(t *testing.T) {
 	for name, test := range map[string]struct {
 		faults int
