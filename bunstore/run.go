@@ -46,7 +46,7 @@ func (p *prepared) get(ctx context.Context, db *sql.DB, text string) (*sql.Stmt,
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if other := p.statements[text]; other != nil { // somebody was faster
-		return other, statement.Close()
+		return other, statement.Close() //nolint:sqlclosecheck // this one is not kept
 	}
 	p.statements[text] = statement
 	return statement, nil
@@ -62,7 +62,7 @@ func (r runner) send(ctx context.Context, q querier, statement string, args ...a
 		return nil, err
 	}
 	if tx, ok := q.(*sql.Tx); ok {
-		stmt = tx.StmtContext(ctx, stmt)
+		stmt = tx.StmtContext(ctx, stmt) //nolint:sqlclosecheck // it ends with the transaction
 	}
 	return stmt.QueryContext(ctx, args...)
 }
