@@ -15,6 +15,7 @@ func newPostgresStatements(t table) postgresStatements {
 		"{sequence}", quoteLiteral(t.sequenceQuoted()),
 		"{gate}", "hashtextextended($1::text COLLATE \"C\", "+t.regclassLiteral()+"::regclass::oid::bigint)",
 		"{durable}", durable,
+		"{columns}", postgresColumns,
 	)
 	return postgresStatements{
 		acquire:        text.Replace(postgresAcquire),
@@ -27,6 +28,11 @@ func newPostgresStatements(t table) postgresStatements {
 		forceRelease:   text.Replace(postgresForceRelease),
 	}
 }
+
+// postgresColumns are the columns of every answer (see row) that follow the resource.
+const postgresColumns = `owner, token,
+	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
+	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata`
 
 // durable makes the statement's own transaction wait for the disk where the database's default is not to: after a
 // crash a token could come again, and a holder could be forgotten. It is true. It must not be used inside a caller's
@@ -63,9 +69,7 @@ WITH gate AS MATERIALIZED (
 	WHERE l.expires_at <= clock_timestamp() OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
 	RETURNING 'granted' AS what, id, owner, token, acquired_at, expires_at, metadata
 )
-SELECT what, id, $1::text, owner, token,
-	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
-	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur) AS answer`
 
 // postgresRenew: $1 resource, $2 owner, $3 token (-1: any), $4 TTL in µs.
@@ -85,9 +89,7 @@ WITH cur AS MATERIALIZED (
 		AND cur.expires_at > clock_timestamp() AND {durable}
 	RETURNING 'renewed' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
 )
-SELECT what, id, $1::text, owner, token,
-	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
-	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM upd
 	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
 	WHERE NOT EXISTS (SELECT 1 FROM upd)) AS answer`
@@ -109,9 +111,7 @@ WITH cur AS MATERIALIZED (
 		AND expires_at > clock_timestamp() AND set_config('synchronous_commit', 'off', true) IS NOT NULL
 	RETURNING 'released' AS what, id, owner, token, acquired_at, expires_at, metadata
 )
-SELECT what, id, $1::text, owner, token,
-	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
-	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM del
 	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
 	WHERE NOT EXISTS (SELECT 1 FROM del)) AS answer`
@@ -121,24 +121,18 @@ const postgresReleaseAttempt = `
 DELETE FROM {table}
 WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text AND expires_at > clock_timestamp()
 	AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-RETURNING 'released', id, resource, owner, token,
-	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
-	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata`
+RETURNING 'released', id, resource, {columns}`
 
 // postgresGet: $1 resource.
 const postgresGet = `
-SELECT 'live', id, resource, owner, token,
-	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
-	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+SELECT 'live', id, resource, {columns}
 FROM {table} WHERE resource = $1::text AND expires_at > clock_timestamp()`
 
 // postgresList: $1 first resource of the prefix, $2 the resource that follows the prefix's last or empty for no end,
 // $3 the resource after which the page begins, $4 owner or empty for any, $5 rows. The column's collation is "C", so that
 // order and ranges go by bytes.
 const postgresList = `
-SELECT 'live', id, resource, owner, token,
-	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
-	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+SELECT 'live', id, resource, {columns}
 FROM {table}
 WHERE resource >= $1::text AND ($2::text = '' OR resource < $2::text) AND resource > $3::text
 	AND ($4::text = '' OR owner = $4::text) AND expires_at > clock_timestamp()
@@ -165,9 +159,7 @@ WITH cur AS MATERIALIZED (
 	DELETE FROM {table} WHERE resource = $1::text AND token = $2::bigint AND expires_at > clock_timestamp()
 	RETURNING 'released' AS what, id, owner, token, acquired_at, expires_at, metadata
 )
-SELECT what, id, $1::text, owner, token,
-	(extract(epoch FROM acquired_at) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint,
-	(extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint, metadata
+SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM del
 	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
 	WHERE NOT EXISTS (SELECT 1 FROM del)) AS answer`
