@@ -26,7 +26,6 @@ type config struct {
 	callLimit time.Duration
 	busyLimit time.Duration
 	hooks     []bun.QueryHook
-	prepare   bool
 }
 
 type storeOption func(*config) error
@@ -51,17 +50,6 @@ func WithBusyLimit(limit time.Duration) Option {
 	return storeOption(func(c *config) error {
 		c.busyLimit = limit
 		return positive("busy limit", limit)
-	})
-}
-
-// WithPreparedStatements prepares the store's statements once on each connection, by database/sql, on PostgreSQL. It is for
-// pgdriver, which otherwise has the server parse and plan a statement at every call: an acquire and a release then take
-// about half the time. pgx prepares by itself, unless its exec mode says otherwise. Not behind a pooler in transaction mode,
-// where a prepared statement can be on another connection than its next call.
-func WithPreparedStatements() Option {
-	return storeOption(func(c *config) error {
-		c.prepare = true
-		return nil
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"sync"
 	"time"
 
 	"github.com/uptrace/bun"
@@ -17,54 +16,13 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// runner runs statements with placeholders, so that a driver prepares each once. It goes to the *sql.DB under the
+// runner runs statements with placeholders, so that a driver can prepare each once, as pgx does. They are not prepared
+// by database/sql: on pgdriver (1.2.18) a prepared statement whose context ends leaves its answer on the pooled
+// connection, where the next statement reads it for its own. It goes to the *sql.DB under the
 // bun.DB, since bun would write the arguments into the text, and could send a read to a replica.
 type runner struct {
-	db       *bun.DB
-	hooks    []bun.QueryHook
-	prepared *prepared // nil: that is left to the driver
-}
-
-// prepared keeps statements that database/sql prepares on each connection that runs them. There are as many as the
-// store has texts, and they go with the pool.
-type prepared struct {
-	mu         sync.Mutex
-	statements map[string]*sql.Stmt
-}
-
-func (p *prepared) get(ctx context.Context, db *sql.DB, text string) (*sql.Stmt, error) {
-	p.mu.Lock()
-	statement := p.statements[text]
-	p.mu.Unlock()
-	if statement != nil {
-		return statement, nil
-	}
-	statement, err := db.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if other := p.statements[text]; other != nil { // somebody was faster
-		return other, statement.Close() //nolint:sqlclosecheck // this one is not kept
-	}
-	p.statements[text] = statement
-	return statement, nil
-}
-
-// send sends a statement, prepared where that is wanted.
-func (r runner) send(ctx context.Context, q querier, statement string, args ...any) (*sql.Rows, error) {
-	if r.prepared == nil {
-		return q.QueryContext(ctx, statement, args...)
-	}
-	stmt, err := r.prepared.get(ctx, r.db.DB, statement)
-	if err != nil {
-		return nil, err
-	}
-	if tx, ok := q.(*sql.Tx); ok {
-		stmt = tx.StmtContext(ctx, stmt) //nolint:sqlclosecheck // it ends with the transaction
-	}
-	return stmt.QueryContext(ctx, args...)
+	db    *bun.DB
+	hooks []bun.QueryHook
 }
 
 // query runs a statement and calls scan for each row, but for no more than most of them. Only nil means that it was
@@ -84,7 +42,7 @@ func (r runner) query(ctx context.Context, q querier, most int, scan func(*sql.R
 			}
 		}()
 	}
-	rows, err := r.send(ctx, q, statement, args...)
+	rows, err := q.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return err
 	}

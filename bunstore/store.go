@@ -2,7 +2,6 @@ package bunstore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -64,9 +63,6 @@ func New(db *bun.DB, options ...Option) (*Store, error) {
 	s := &Store{db: db, config: c}
 	run := runner{db: db, hooks: c.hooks}
 	if db.Dialect().Name() == dialect.PG {
-		if c.prepare {
-			run.prepared = &prepared{statements: map[string]*sql.Stmt{}}
-		}
 		s.engine = newPostgres(run, c.table)
 	} else {
 		s.engine = newSQLite(run, c.table, c.busyLimit)

@@ -20,23 +20,15 @@ import (
 )
 
 // handles is what a driver calls the ways it can send a statement.
-var handles = map[string]struct {
-	driver, parameters string
-	options            []bunstore.Option
-}{
-	"pgdriver":              {driver: "pgdriver", parameters: ""},
-	"pgx":                   {driver: "pgx", parameters: ""},
-	"pgx cache_describe":    {driver: "pgx", parameters: "default_query_exec_mode=cache_describe"},
-	"pgx describe_exec":     {driver: "pgx", parameters: "default_query_exec_mode=describe_exec"},
-	"pgx exec":              {driver: "pgx", parameters: "default_query_exec_mode=exec"},
-	"pgx simple_protocol":   {driver: "pgx", parameters: "default_query_exec_mode=simple_protocol"},
-	"pgx serializable":      {driver: "pgx", parameters: "default_transaction_isolation=serializable"},
-	"pgdriver serializable": {driver: "pgdriver", parameters: "default_transaction_isolation=serializable"},
-	"pgdriver prepared":     {driver: "pgdriver", options: []bunstore.Option{bunstore.WithPreparedStatements()}},
-	"pgdriver prepared serializable": {
-		driver: "pgdriver", parameters: "default_transaction_isolation=serializable",
-		options: []bunstore.Option{bunstore.WithPreparedStatements()},
-	},
+var handles = map[string]struct{ driver, parameters string }{
+	"pgdriver":              {"pgdriver", ""},
+	"pgx":                   {"pgx", ""},
+	"pgx cache_describe":    {"pgx", "default_query_exec_mode=cache_describe"},
+	"pgx describe_exec":     {"pgx", "default_query_exec_mode=describe_exec"},
+	"pgx exec":              {"pgx", "default_query_exec_mode=exec"},
+	"pgx simple_protocol":   {"pgx", "default_query_exec_mode=simple_protocol"},
+	"pgx serializable":      {"pgx", "default_transaction_isolation=serializable"},
+	"pgdriver serializable": {"pgdriver", "default_transaction_isolation=serializable"},
 }
 
 func withParameters(dsn, parameters string) string {
@@ -97,7 +89,7 @@ func TestSuiteOnPostgres(t *testing.T) {
 							tb.Fatalf("Migrate: %v", err)
 						}
 					}
-					stores[i] = newStore(tb, db, append(handle.options, bunstore.WithSchema(schema), bunstore.WithCallLimit(time.Minute))...)
+					stores[i] = newStore(tb, db, bunstore.WithSchema(schema), bunstore.WithCallLimit(time.Minute))
 					doors[stores[i]] = backDoors{db, schema + ".distributed_locks"}
 				}
 				return stores

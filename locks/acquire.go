@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/rowlease/rowlease/locks/internal/call"
 )
 
-// maxFaults is how many faults in a row a waiting acquire outlives: enough for a connection that was cut or a server
-// that restarts, too few to hide a missing table.
-const maxFaults = 3
+// maxFaultTime is how long a waiting acquire outlives faults in a row: long enough for connections that were cut and a
+// server that restarts, too short to hide a missing table.
+const maxFaultTime = 10 * time.Second
 
 // TryAcquire acquires the resource, or says at once that it is held. The lease is renewed until it is released.
 //
@@ -27,7 +25,7 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string, options ...Acq
 
 // Acquire acquires the resource and waits while it is held, until the context ends: it tries again after pauses that
 // grow (see [WithBackoff]), and no later than the holder's lease can end. Those who wait are not served in order. A
-// wait also outlives busy databases and a few faults in a row.
+// wait also outlives a busy database, and one that fails for up to 10 s.
 //
 // Otherwise it is [Locker.TryAcquire]. Errors: a context's end, joined with what the last try before it met: [ErrHeld],
 // with what is known of the holder, or a fault; [ErrClosed]; [ErrInvalid]; or the store's fault.
@@ -54,8 +52,9 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool, option
 		lease, err = l.wait(ctx, a, &tries)
 	} else {
 		tries = 1
-		if lease, err = l.try(ctx, &a); unanswered(err) {
-			l.abandon(ctx, a.request)
+		c := new(claim)
+		if lease, err = l.try(ctx, &a, c); unanswered(err) {
+			l.abandon(ctx, a, c)
 		}
 	}
 	event := Event{Grant: Grant{Resource: resource, Owner: a.request.Owner}, Elapsed: time.Since(start), Tries: tries, Err: err}
@@ -74,14 +73,14 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool, option
 // wait tries until there is a lease, the context ends, or there is no hope.
 func (l *Locker) wait(ctx context.Context, a acquisition, tries *int) (*Lease, error) {
 	var (
-		last   error   // what the store said, or how it failed, before the context ended
-		faults = 0     // in a row
-		lost   = false // some request's answer never came: it may be granted yet
-		pauses = backoff{l.config.minBackoff, l.config.maxBackoff}
+		last    error     // what the store said, or how it failed, before the context ended
+		failing time.Time // since when it fails, zero while it does not
+		pauses  = backoff{l.config.minBackoff, l.config.maxBackoff}
+		c       = new(claim)
 	)
 	giveUp := func(err error) (*Lease, error) {
-		if lost {
-			l.abandon(ctx, a.request)
+		if c.isOpen() {
+			l.abandon(ctx, a, c)
 		}
 		if last != nil && ctx.Err() != nil && !errors.Is(err, last) {
 			err = fmt.Errorf("%w: %w", err, last)
@@ -90,27 +89,30 @@ func (l *Locker) wait(ctx context.Context, a acquisition, tries *int) (*Lease, e
 	}
 	for {
 		*tries++
-		lease, err := l.try(ctx, &a)
+		lease, err := l.try(ctx, &a, c)
 		sleep := pauses.next()
 		var held *HeldError
 		switch {
 		case err == nil:
 			return lease, nil
 		case errors.As(err, &held):
-			last, faults = err, 0
+			last, failing = err, time.Time{}
 			if held.Holder != nil && held.Remaining < sleep {
 				// The holder may be dead: be there when its lease ends, though not all waiters in the same instant.
 				sleep = held.Remaining + jitter(l.config.minBackoff)
 			}
 		case errors.Is(err, ErrRetryable):
-			last, faults = err, 0
+			last, failing = err, time.Time{}
 		case unanswered(err):
-			lost = true
+			c.open()
 			if ctx.Err() != nil {
 				return giveUp(err)
 			}
 			last = err
-			if faults++; faults > maxFaults {
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			if time.Since(failing) >= maxFaultTime {
 				return giveUp(err)
 			}
 		default:
@@ -123,29 +125,30 @@ func (l *Locker) wait(ctx context.Context, a acquisition, tries *int) (*Lease, e
 }
 
 // try asks the store once and makes a lease of its grant. It changes the attempt where it must ask for a new grant.
-func (l *Locker) try(ctx context.Context, a *acquisition) (*Lease, error) {
+func (l *Locker) try(ctx context.Context, a *acquisition, c *claim) (*Lease, error) {
 	for again := 2; ; again-- {
-		request, sent := a.request, time.Now()
-		lock, err := call.Do(ctx, l.config.callLimit, func(ctx context.Context) (Lock, error) {
-			return l.store.Acquire(ctx, request)
+		asked, sent := *a, time.Now()
+		lock, err := ask(ctx, l, l.config.callLimit, func(ctx context.Context) (Lock, error) {
+			return l.store.Acquire(ctx, asked.request)
 		}, func(_ Lock, err error) {
-			if err == nil { // granted after all, to nobody
-				l.abandon(ctx, request)
+			if err == nil && c.ended() { // granted after all, to nobody
+				l.abandon(ctx, asked, c)
 			}
 		})
 		if err != nil {
-			return nil, faultOf(ctx, err)
+			return nil, err
 		}
-		lease := newLease(ctx, l, a.lease, lock, sent)
+		lease := newLease(ctx, l, *a, lock, sent)
+		lease.claim = c
 		switch {
 		case time.Until(lease.deadline) > 0:
 			if !l.keep(lease) {
-				l.abandon(ctx, request)
+				l.abandon(ctx, *a, c)
 				return nil, ErrClosed
 			}
 			return lease, nil
 		case again == 0 || ctx.Err() != nil:
-			l.abandon(ctx, request)
+			l.abandon(ctx, *a, c)
 			return nil, &LostError{
 				Grant: lock.Grant(), Reason: ErrExpired,
 				Cause: fmt.Errorf("the store's answer took %v of a TTL of %v", time.Since(sent), a.lease.ttl),
@@ -153,7 +156,7 @@ func (l *Locker) try(ctx context.Context, a *acquisition) (*Lease, error) {
 		}
 		// The grant is over before it can be used: it is an old one that a lost answer had left, or the store was slow.
 		// A new attempt of the same owner takes it over in place.
-		a.request.Attempt = rand.Text()
+		a.request.Attempt, a.named = rand.Text(), false
 	}
 }
 
@@ -174,37 +177,4 @@ func (l *Locker) pause(ctx context.Context, d time.Duration) error {
 	case <-l.closing:
 		return ErrClosed
 	}
-}
-
-// abandon frees in the background what an acquire without an answer may have been granted. The request can still be
-// on its way to the store when the first look finds nothing, so it looks again until the release limit has passed, or
-// once more when the locker closes. What it cannot free ends by its TTL.
-func (l *Locker) abandon(ctx context.Context, request Request) {
-	l.begin()
-	go func() {
-		defer l.leave()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.releaseLimit)
-		defer cancel()
-		pauses := backoff{l.config.minBackoff, l.config.maxBackoff}
-		for last := false; ; {
-			select {
-			case l.freeing <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			_, err := call.Do(ctx, l.config.callLimit, func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, l.store.ReleaseAttempt(ctx, request.Resource, request.Owner, request.Attempt)
-			}, nil)
-			<-l.freeing
-			if err == nil || last {
-				return
-			}
-			switch err := l.pause(ctx, l.config.minBackoff+pauses.next()); {
-			case errors.Is(err, ErrClosed):
-				last = true
-			case err != nil:
-				return
-			}
-		}
-	}()
 }

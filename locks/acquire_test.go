@@ -3,6 +3,8 @@ package locks_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,25 +114,31 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 // The context ends while the store is being asked once more, or after a fault: what was known before is told with it.
 func TestAcquireTellsWhatTheLastTryMet(t *testing.T) {
 	for name, test := range map[string]struct {
-		second func(ctx context.Context) error
-		want   []error
+		then func(ctx context.Context, n int) error // the tries after the first
+		want []error
 	}{
-		"held, then no answer": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, []error{context.DeadlineExceeded, locks.ErrHeld}},
-		"held, then a fault":   {func(context.Context) error { return errFault }, []error{context.DeadlineExceeded, errFault}},
-		"held, then busy":      {func(context.Context) error { return locks.ErrBusy }, []error{context.DeadlineExceeded, locks.ErrBusy}},
+		"held, then no answer": {func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }, []error{context.DeadlineExceeded, locks.ErrHeld}},
+		"held, a fault, then no answer": {func(ctx context.Context, n int) error {
+			if n == 2 {
+				return errFault
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, []error{context.DeadlineExceeded, errFault}},
+		"held, then busy": {func(context.Context, int) error { return locks.ErrBusy }, []error{context.DeadlineExceeded, locks.ErrBusy}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store, calls := &hookedStore{Store: memstore.New()}, 0
+				store, calls := &hookedStore{Store: memstore.New()}, new(atomic.Int32)
 				acquireDirectly(t, store, "job:42", "other")
 				store.onAcquire = func(ctx context.Context, _ locks.Request, call func() (locks.Lock, error)) (locks.Lock, error) {
-					if calls++; calls == 1 {
+					if calls.Add(1) == 1 {
 						return call()
 					}
-					return locks.Lock{}, test.second(ctx)
+					return locks.Lock{}, test.then(ctx, int(calls.Load()))
 				}
 				locker := newLocker(t, store, locks.WithBackoff(time.Second, time.Second))
-				ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				_, err := locker.Acquire(ctx, "job:42")
 				wantErr(t, err, test.want...)
@@ -139,17 +147,18 @@ func TestAcquireTellsWhatTheLastTryMet(t *testing.T) {
 	}
 }
 
-func TestAcquireOutlivesAFewFaultsButNotMany(t *testing.T) {
+// As long as a server takes to restart, though a connection that is refused answers at once; no longer.
+func TestAcquireOutlivesFaultsForAWhile(t *testing.T) {
 	for name, test := range map[string]struct {
-		faults int
-		want   error
-	}{"three in a row": {3, nil}, "four in a row": {4, errFault}} {
+		down time.Duration
+		want error
+	}{"a restart": {8 * time.Second, nil}, "for ever": {time.Hour, errFault}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				calls := 0
+				start := time.Now()
 				store := &hookedStore{Store: memstore.New()}
 				store.onAcquire = func(_ context.Context, _ locks.Request, call func() (locks.Lock, error)) (locks.Lock, error) {
-					if calls++; calls <= test.faults {
+					if time.Since(start) < test.down {
 						return locks.Lock{}, errFault
 					}
 					return call()
@@ -161,6 +170,9 @@ func TestAcquireOutlivesAFewFaultsButNotMany(t *testing.T) {
 				}
 				if errors.Is(err, locks.ErrHeld) {
 					t.Errorf("a fault was reported as held: %v", err)
+				}
+				if waited := time.Since(start); waited > 12*time.Second {
+					t.Errorf("gave up after %v", waited)
 				}
 			})
 		})
@@ -337,6 +349,9 @@ func TestAcquireRefusesBadInputBeforeTheStoreSeesIt(t *testing.T) {
 		"negative TTL":      {"a", locks.WithTTL(-1), "ttl"},
 		"metadata":          {"a", locks.WithMetadata([]byte(`[1]`)), "metadata"},
 		"interval":          {"a", locks.WithRenewalInterval(11 * time.Second), "renewal interval"},
+		"tiny interval":     {"a", locks.WithRenewalInterval(1), "renewal interval"},
+		"tiny margin":       {"a", locks.WithMargin(1), "margin"},
+		"big metadata":      {"a", locks.WithMetadata([]byte(`{"a":"` + strings.Repeat("x", locks.MaxMetadataBytes-7) + `"}`)), "metadata"},
 		"margin":            {"a", locks.WithMargin(20 * time.Second), "margin"},
 		"max hold":          {"a", locks.WithMaxHold(0), "max hold"},
 		"nil option":        {"a", nil, "option"},
@@ -356,12 +371,19 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	for field, option := range map[string]locks.Option{
 		"ttl": locks.WithTTL(0), "renewal interval": locks.WithRenewalInterval(-1), "margin": locks.WithMargin(time.Hour),
 		"release limit": locks.WithReleaseLimit(0), "call limit": locks.WithCallLimit(-1), "backoff": locks.WithBackoff(2, 1),
-		"observer": locks.WithObserver(nil), "logger": locks.WithLogger(nil), "option": nil,
+		"observer": locks.WithObserver(locks.ObserverFunc(nil)), "logger": locks.WithLogger(nil), "option": nil,
 	} {
 		_, err := locks.New(memstore.New(), option)
 		var invalid *locks.InvalidError
 		if !errors.As(err, &invalid) || invalid.Field != field {
 			t.Errorf("err = %v, want an InvalidError for %q", err, field)
+		}
+	}
+	for _, option := range []locks.Option{
+		locks.WithBackoff(1, time.Second), locks.WithBackoff(time.Second, 1<<62), locks.WithObserver(nil), locks.WithCallLimit(1 << 62),
+	} {
+		if _, err := locks.New(memstore.New(), option); !errors.Is(err, locks.ErrInvalid) {
+			t.Errorf("err = %v, want ErrInvalid", err)
 		}
 	}
 	if _, err := locks.New(nil); !errors.Is(err, locks.ErrInvalid) {

@@ -156,3 +156,25 @@ func TestCloseDoesNotWaitForALeaseThatIsLost(t *testing.T) {
 		}
 	})
 }
+
+// Work under Do is waited for also when its lease is lost.
+func TestCloseWaitsForWorkWhoseLeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		locker := newLocker(t, store)
+		returned := false
+		go func() {
+			_ = locker.Do(t.Context(), "job:42", func(ctx context.Context, _ *locks.Lease) error {
+				store.DeleteRow("job:42")
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				returned = true
+				return nil
+			})
+		}()
+		time.Sleep(20 * time.Second) // the loss was heard of at the renewal
+		if err := locker.Close(t.Context()); err != nil || !returned {
+			t.Errorf("Close = %v, the work has returned: %v", err, returned)
+		}
+	})
+}

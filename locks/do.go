@@ -49,10 +49,3 @@ func (l *Locker) do(ctx context.Context, resource string, wait bool, fn func(con
 	}()
 	return fn(work, lease)
 }
-
-// loss returns the LostError of a lease that is lost, or nil.
-func (l *Lease) loss() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lost
-}

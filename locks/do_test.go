@@ -141,3 +141,15 @@ func TestTryDoDoesNotRunTheWorkWhileHeld(t *testing.T) {
 	wantErr(t, err, locks.ErrHeld)
 	wantErr(t, locker.Do(t.Context(), "other", nil), locks.ErrInvalid)
 }
+
+// The work's own error is told beside the loss.
+func TestDoJoinsTheWorksErrorWithTheLoss(t *testing.T) {
+	store := memstore.New()
+	locker := newLocker(t, store)
+	want := errors.New("no paper")
+	err := locker.Do(t.Context(), "job:42", func(context.Context, *locks.Lease) error {
+		store.Expire("job:42")
+		return want
+	})
+	wantErr(t, err, want, locks.ErrExpired)
+}

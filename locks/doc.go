@@ -21,9 +21,10 @@
 //
 // # What it does not promise
 //
-// A process that is paused (SIGSTOP, a suspended machine, a long garbage collection of a neighbour) cannot be told
-// while it sleeps: it learns when it runs again. What it writes in that instant is kept out only by a check at the
-// place where it writes, that is the fencing token. A grant that was ended early by somebody else (a forced release, a
+// A process that is paused (SIGSTOP, a starved container) cannot be told while it sleeps: it learns when it runs again.
+// On a machine that was suspended the monotonic clock may have stood still (Linux), and then the holder learns at its
+// next renewal. What it writes until then is kept out only by a check at the place where it writes, that is the fencing
+// token. A grant that was ended early by somebody else (a forced release, a
 // new grant of the same owner) is noticed at the next renewal, at most one interval later.
 //
 // # Where things are

@@ -2,7 +2,6 @@ package locks
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 )
@@ -10,22 +9,26 @@ import (
 // Lease is a grant in the holder's hand: renewed by itself until it is released, lost, or its locker closes. It is
 // safe for concurrent use. Whoever acquired it releases it, once the work under it has returned.
 type Lease struct {
-	locker *Locker
-	grant  Grant
-	config leaseConfig
-	start  time.Time
+	locker  *Locker
+	grant   Grant
+	config  leaseConfig
+	start   time.Time
+	made    acquisition // what it was made of
+	claim   *claim
+	renewAt time.Time // when the first renewal is due
 
 	// ctx is the signal a lease gives, not the context of a call.
 	ctx    context.Context //nolint:containedctx // it lives as long as the lease does and is handed out by Context
 	cancel context.CancelCauseFunc
 
-	renewing chan struct{} // holds one element while a renewal is at the store
+	renewing chan struct{} // holds one element while somebody waits for a renewal
 	over     chan struct{} // closed when renewal ends: released, lost, or held for its longest time
 	released chan struct{} // closed when the first Release has its result
 
 	mu        sync.Mutex
 	lock      Lock
 	deadline  time.Time // when trust ends, on the monotonic clock
+	answered  time.Time // when the request was sent whose answer the two above are of
 	failure   error     // of the last renewal, nil when it went well
 	lost      error     // a *LostError once the lease is lost
 	told      bool      // lost by the store's word, not by the deadline
@@ -40,10 +43,12 @@ type Lease struct {
 }
 
 // newLease makes a lease of a grant that a request sent at that instant got. Nothing runs yet.
-func newLease(ctx context.Context, locker *Locker, config leaseConfig, lock Lock, sent time.Time) *Lease {
+func newLease(ctx context.Context, locker *Locker, a acquisition, lock Lock, sent time.Time) *Lease {
 	return &Lease{
-		locker: locker, grant: lock.Grant(), config: config, start: sent, lock: lock,
-		ctx: context.WithoutCancel(ctx), deadline: deadlineOf(config, lock, sent),
+		locker: locker, grant: lock.Grant(), config: a.lease, start: sent, made: a, lock: lock,
+		ctx: context.WithoutCancel(ctx), deadline: deadlineOf(a.lease, lock, sent), answered: sent,
+		// An interval after the grant: one that a retry found again may be older than its answer.
+		renewAt:  sent.Add(a.lease.interval - max(0, a.lease.ttl-lock.Remaining)),
 		renewing: make(chan struct{}, 1), over: make(chan struct{}), released: make(chan struct{}),
 	}
 }
@@ -73,7 +78,7 @@ func (l *Locker) keep(lease *Lease) bool {
 	}
 	if !lease.config.manual {
 		lease.retries = lease.newRetries()
-		lease.renewTimer = time.AfterFunc(time.Until(lease.start.Add(lease.config.interval)), lease.renewNow)
+		lease.renewTimer = time.AfterFunc(time.Until(lease.renewAt), lease.renewNow)
 	}
 	return true
 }
@@ -94,8 +99,14 @@ func (l *Locker) forget(lease *Lease) {
 // whatever the store's calls do; a lease that somebody else ended, at the next renewal.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Err returns nil while the lease is trusted, then the cause of its context's end.
-func (l *Lease) Err() error { return context.Cause(l.ctx) }
+// Err returns nil while the lease is trusted, then the cause of its context's end. It looks at the deadline itself: a
+// process that was stopped hears from Err even before its timers have run.
+func (l *Lease) Err() error {
+	if l.ctx.Err() == nil && !time.Now().Before(l.Deadline()) {
+		l.checkDeadline()
+	}
+	return context.Cause(l.ctx)
+}
 
 // Resource returns the guarded name.
 func (l *Lease) Resource() string { return l.grant.Resource }
@@ -166,8 +177,15 @@ func (l *Lease) lose(lost *LostError, told bool) {
 	l.stopTimersLocked()
 	l.mu.Unlock()
 	l.cancel(lost)
-	l.locker.forget(l)
 	l.locker.config.observe(l.ctx, Event{Kind: EventLost, Grant: l.grant, Elapsed: time.Since(l.start), Err: lost})
+	l.locker.forget(l)
+}
+
+// loss returns the LostError of a lease that is lost, or nil.
+func (l *Lease) loss() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
 }
 
 func (l *Lease) stopTimersLocked() {
@@ -176,13 +194,4 @@ func (l *Lease) stopTimersLocked() {
 			timer.Stop()
 		}
 	}
-}
-
-// lossOf returns the loss in err as its own type.
-func lossOf(grant Grant, err error) *LostError {
-	var lost *LostError
-	if errors.As(err, &lost) {
-		return lost
-	}
-	return &LostError{Grant: grant, Reason: err}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/rowlease/rowlease/locks/internal/call"
 )
@@ -47,11 +48,9 @@ func New(store Store, options ...Option) (*Locker, error) {
 			return nil, err
 		}
 	}
-	// A copy is settled: an acquire with another TTL has other defaults that follow from it.
-	if settled := c.lease; true {
-		if err := settled.settle(); err != nil {
-			return nil, err
-		}
+	settled := c.lease // a copy: an acquire with another TTL has other defaults that follow from it
+	if err := settled.settle(); err != nil {
+		return nil, err
 	}
 	return &Locker{
 		store:   store,
@@ -68,10 +67,9 @@ func (l *Locker) Get(ctx context.Context, resource string) (Lock, error) {
 	if err := ValidateResource(resource); err != nil {
 		return Lock{}, err
 	}
-	lock, err := call.Do(ctx, l.config.callLimit, func(ctx context.Context) (Lock, error) {
+	return ask(ctx, l, l.config.callLimit, func(ctx context.Context) (Lock, error) {
 		return l.store.Get(ctx, resource)
 	}, nil)
-	return lock, faultOf(ctx, err)
 }
 
 // prepare makes the request of one acquire.
@@ -91,7 +89,8 @@ func (l *Locker) prepare(resource string, options []AcquireOption) (acquisition,
 	if a.request.Owner == "" {
 		a.request.Owner = rand.Text()
 	}
-	if a.request.Attempt == "" {
+	a.named = a.request.Attempt != ""
+	if !a.named {
 		a.request.Attempt = rand.Text()
 	}
 	a.request.TTL = a.lease.ttl
@@ -126,11 +125,19 @@ func (l *Locker) leaveLocked() {
 	l.busy--
 	if l.busy == 0 && l.closed {
 		select {
-		case <-l.idle: // a late answer came after the locker had been idle once
+		case <-l.idle: // a call came back after the locker had been idle once
 		default:
 			close(l.idle)
 		}
 	}
+}
+
+// ask calls the store, for no longer than limit and whatever its driver does. An answer that comes later goes to late,
+// if that is not nil. The locker is busy until the call has come back.
+func ask[T any](ctx context.Context, l *Locker, limit time.Duration, fn func(context.Context) (T, error), late func(T, error)) (T, error) {
+	l.begin()
+	value, err := call.Tracked(ctx, limit, fn, late, l.leave)
+	return value, faultOf(ctx, err)
 }
 
 // isAnswer reports whether the store said what is the case, so that nothing about the call is unknown.

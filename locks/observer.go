@@ -20,7 +20,7 @@ const (
 	EventRefused
 	// EventAcquireFailed: an acquire ended by a fault or by its context. Err is what it returned.
 	EventAcquireFailed
-	// EventRenewed: a lease was renewed. Elapsed is the time of the store's call.
+	// EventRenewed: a lease was renewed.
 	EventRenewed
 	// EventRenewFailed: a renewal failed and will be tried again while the lease lasts. Err is the fault.
 	EventRenewFailed
@@ -50,17 +50,18 @@ type Event struct {
 	Kind EventKind
 	// Grant is the lease's; for an acquire that failed its Token is 0.
 	Grant Grant
-	// Elapsed is how long the acquire, renewal or release took, on the application's monotonic clock; for a lost lease,
-	// how long it had been held.
+	// Elapsed is how long the acquire, renewal or release took, on the application's monotonic clock, waits included; for
+	// a lost lease, how long it had been held.
 	Elapsed time.Duration
-	// Tries is how many calls to the store the acquire or release took.
+	// Tries is how many tries the acquire or release took.
 	Tries int
 	// Err is nil where all went well.
 	Err error
 }
 
 // Observer is told of events as they happen, in the goroutine they happen in: it must be safe for concurrent use and
-// must not block, and must not call back into the lease. A panic of an observer cannot stop the renewals: it is
+// must not block, and must not call back into the lease. The context carries the acquire's values; for events after a
+// lease's end it has ended. A panic of an observer cannot stop the renewals: it is
 // logged where [WithLogger] gave a logger, and swallowed otherwise.
 type Observer interface {
 	Observe(ctx context.Context, event Event)
@@ -101,25 +102,24 @@ func LogObserver(logger *slog.Logger) Observer {
 	})
 }
 
-func observers(first, second Observer) Observer {
-	if first == nil {
-		return second
+// observe tells the observers, and outlives each one's panic: a renewal must not die of a broken log handler.
+func (c *config) observe(ctx context.Context, event Event) {
+	for _, observer := range c.observers {
+		protect(func() { observer.Observe(ctx, event) }, func(panicked any) {
+			if c.logger != nil {
+				c.logger.ErrorContext(ctx, "lease observer panicked", "panic", panicked, "stack", string(debug.Stack()))
+			}
+		})
 	}
-	return ObserverFunc(func(ctx context.Context, event Event) {
-		first.Observe(ctx, event)
-		second.Observe(ctx, event)
-	})
 }
 
-// observe tells the observer and outlives its panic: a renewal loop must not die of a broken log handler.
-func (c *config) observe(ctx context.Context, event Event) {
-	if c.observer == nil {
-		return
-	}
+// protect runs do and tells report of its panic; a panic of report is swallowed, it may be the same broken logger.
+func protect(do func(), report func(panicked any)) {
 	defer func() {
-		if p := recover(); p != nil && c.logger != nil {
-			c.logger.ErrorContext(ctx, "lease observer panicked", "panic", p, "stack", string(debug.Stack()))
+		if p := recover(); p != nil {
+			defer func() { _ = recover() }()
+			report(p)
 		}
 	}()
-	c.observer.Observe(ctx, event)
+	do()
 }

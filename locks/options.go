@@ -2,6 +2,7 @@ package locks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -39,8 +40,8 @@ type config struct {
 	callLimit    time.Duration
 	minBackoff   time.Duration
 	maxBackoff   time.Duration
-	observer     Observer
-	logger       *slog.Logger // for what the observer cannot be told; nil: nowhere
+	observers    []Observer
+	logger       *slog.Logger // for what observers cannot be told; nil: nowhere
 }
 
 // leaseConfig is how a lease is kept.
@@ -56,6 +57,7 @@ type leaseConfig struct {
 type acquisition struct {
 	request Request
 	lease   leaseConfig
+	named   bool // the attempt is the caller's, whose retry must find what it was granted
 }
 
 type optionFunc func(*config) error
@@ -81,11 +83,11 @@ func WithTTL(ttl time.Duration) LeaseOption {
 }
 
 // WithRenewalInterval sets the time from one renewal to the next: at most a third of the TTL, which is the default, so
-// that a renewal that failed can be tried again while the lease lasts.
+// that a renewal that failed can be tried again while the lease lasts. At least 10 ms.
 func WithRenewalInterval(interval time.Duration) LeaseOption {
 	return leaseFunc(func(l *leaseConfig) error {
 		l.interval = interval
-		return positive("renewal interval", interval)
+		return between("renewal interval", interval, 10*time.Millisecond)
 	})
 }
 
@@ -95,7 +97,7 @@ func WithRenewalInterval(interval time.Duration) LeaseOption {
 func WithMargin(margin time.Duration) LeaseOption {
 	return leaseFunc(func(l *leaseConfig) error {
 		l.margin = margin
-		return positive("margin", margin)
+		return between("margin", margin, time.Millisecond)
 	})
 }
 
@@ -104,7 +106,7 @@ func WithMargin(margin time.Duration) LeaseOption {
 func WithMaxHold(limit time.Duration) LeaseOption {
 	return leaseFunc(func(l *leaseConfig) error {
 		l.maxHold = limit
-		return positive("max hold", limit)
+		return between("max hold", limit, time.Millisecond)
 	})
 }
 
@@ -135,7 +137,9 @@ func WithMetadata(metadata json.RawMessage) AcquireOption {
 }
 
 // WithAttempt gives the acquire its identity, instead of a random one: a later acquire of the same owner with the same
-// attempt finds the same grant. It makes sense together with [WithOwner].
+// attempt finds the same grant. It makes sense together with [WithOwner]. When an acquire with a named attempt fails
+// without an answer, nothing is freed in the background: what it may have been granted waits for the retry, until its
+// TTL ends.
 func WithAttempt(attempt string) AcquireOption {
 	return acquireFunc(func(a *acquisition) error {
 		a.request.Attempt = attempt
@@ -147,7 +151,7 @@ func WithAttempt(attempt string) AcquireOption {
 func WithReleaseLimit(limit time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		c.releaseLimit = limit
-		return positive("release limit", limit)
+		return between("release limit", limit, time.Millisecond)
 	})
 }
 
@@ -156,7 +160,7 @@ func WithReleaseLimit(limit time.Duration) Option {
 func WithCallLimit(limit time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		c.callLimit = limit
-		return positive("call limit", limit)
+		return between("call limit", limit, time.Millisecond)
 	})
 }
 
@@ -168,7 +172,7 @@ func WithBackoff(least, most time.Duration) Option {
 		if most < least {
 			return &InvalidError{Field: "backoff", Reason: fmt.Sprintf("must not be longer at least (%v) than at most (%v)", least, most)}
 		}
-		return positive("backoff", least)
+		return errors.Join(between("backoff", least, time.Millisecond), between("backoff", most, time.Millisecond))
 	})
 }
 
@@ -176,10 +180,10 @@ func WithBackoff(least, most time.Duration) Option {
 // their order.
 func WithObserver(observer Observer) Option {
 	return optionFunc(func(c *config) error {
-		if observer == nil {
+		if f, ok := observer.(ObserverFunc); observer == nil || ok && f == nil {
 			return &InvalidError{Field: "observer", Reason: "must not be nil"}
 		}
-		c.observer = observers(c.observer, observer)
+		c.observers = append(c.observers, observer)
 		return nil
 	})
 }
@@ -191,14 +195,15 @@ func WithLogger(logger *slog.Logger) Option {
 			return &InvalidError{Field: "logger", Reason: "must not be nil"}
 		}
 		c.logger = logger
-		c.observer = observers(c.observer, LogObserver(logger))
+		c.observers = append(c.observers, LogObserver(logger))
 		return nil
 	})
 }
 
-func positive(field string, d time.Duration) error {
-	if d <= 0 {
-		return &InvalidError{Field: field, Reason: fmt.Sprintf("must be positive, got %v", d)}
+// between refuses durations that are a slip of a unit: shorter than least, or longer than any lease.
+func between(field string, d, least time.Duration) error {
+	if d < least || d > MaxTTL {
+		return &InvalidError{Field: field, Reason: fmt.Sprintf("must be from %v to %v, got %v", least, MaxTTL, d)}
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/rowlease/rowlease/locks/internal/call"
 )
 
 // Release ends the lease's context and frees the resource. The result of the first call is that of every later one;
@@ -14,8 +12,8 @@ import (
 // just the one whose lease must be freed. It is bounded by [WithReleaseLimit] instead, within which faults are tried
 // again.
 //
-// Errors: [*LostError] when the lease was lost before, so that the work under it may not have been alone;
-// [ErrGuarded]; or the store's fault: the row may then stay until its TTL ends.
+// Errors: [*LostError] when the lease was lost before, so that the work under it may not have been alone (what is left
+// of it is freed all the same); [ErrGuarded]; or the store's fault: the row may then stay until its TTL ends.
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	if l.releasing {
@@ -24,42 +22,54 @@ func (l *Lease) Release(ctx context.Context) error {
 		return l.result
 	}
 	l.releasing = true
-	lost, told := l.lost, l.told
+	lost, told, deadline := l.lost, l.told, l.deadline
 	l.endRenewalLocked()
 	l.stopTimersLocked()
 	l.mu.Unlock()
+	l.locker.begin()
+	defer l.locker.leave()
 	l.cancel(ErrReleased)
 	defer l.locker.forget(l)
 	defer close(l.released)
 
-	began := time.Now()
-	event := Event{Kind: EventReleased, Grant: l.grant}
 	if told { // there is nothing left to free
 		l.result = lost
-		return lost
+	} else {
+		began := time.Now()
+		tries, err := l.release(ctx, deadline)
+		event := Event{Kind: EventReleased, Grant: l.grant, Elapsed: time.Since(began), Tries: tries, Err: err}
+		if err != nil {
+			event.Kind = EventReleaseFailed
+		}
+		l.locker.config.observe(l.ctx, event)
+		if l.result = err; lost != nil {
+			l.result = lost
+		}
 	}
-	event.Tries, l.result = l.release(ctx)
-	event.Elapsed = time.Since(began)
-	if l.result != nil {
-		event.Kind, event.Err = EventReleaseFailed, l.result
+	if l.claim.isOpen() {
+		l.locker.abandon(ctx, l.made, l.claim)
+	} else {
+		l.claim.end()
 	}
-	l.locker.config.observe(l.ctx, event)
 	return l.result
 }
 
-func (l *Lease) release(ctx context.Context) (tries int, err error) {
+// release asks the store until it answers. Deadline is until when the lease was trusted.
+func (l *Lease) release(ctx context.Context, deadline time.Time) (tries int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.locker.config.releaseLimit)
 	defer cancel()
 	pauses := backoff{l.locker.config.minBackoff, l.locker.config.maxBackoff}
 	for lostAnswer := false; ; {
 		tries++
-		_, err = call.Do(ctx, l.locker.config.callLimit, func(ctx context.Context) (struct{}, error) {
+		_, err = ask(ctx, l.locker, l.locker.config.callLimit, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, l.locker.store.Release(ctx, l.grant)
 		}, nil)
 		switch {
 		case err == nil:
 			return tries, nil
-		case errors.Is(err, ErrNotHeld) && lostAnswer: // an earlier try freed it
+		case errors.Is(err, ErrLost) && (lostAnswer || tries > 1 && !time.Now().Before(deadline)):
+			// Freed by a try whose answer was lost, and perhaps taken by somebody else already; or ended by its TTL while
+			// the store could not be asked. Neither is a loss.
 			return tries, nil
 		case isAnswer(err) && !errors.Is(err, ErrRetryable):
 			return tries, err

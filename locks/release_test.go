@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,5 +196,71 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		if err := locker.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
 		}
+	})
+}
+
+// What the store says after tries that failed is no loss: the lease was freed by a try whose answer was lost, and
+// perhaps taken at once by another, or it ended by its TTL while the store could not be asked.
+func TestReleaseAfterFaultsIsNoLoss(t *testing.T) {
+	for name, test := range map[string]struct {
+		first func(store *memstore.Store, call func() error) error
+		ttl   time.Duration
+	}{
+		"freed, then taken by another": {func(store *memstore.Store, call func() error) error {
+			_ = call()
+			_, _ = store.Acquire(context.Background(), locks.Request{Resource: "job:42", Owner: "b", Attempt: "b", TTL: time.Hour})
+			return errFault
+		}, 30 * time.Second},
+		"ended by its TTL": {func(_ *memstore.Store, _ func() error) error {
+			time.Sleep(2 * time.Second)
+			return locks.ErrBusy
+		}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, calls := &hookedStore{Store: memstore.New()}, new(atomic.Int32)
+				store.onRelease = func(_ context.Context, call func() error) error {
+					if calls.Add(1) == 1 {
+						return test.first(store.Store, call)
+					}
+					return call()
+				}
+				locker := newLocker(t, store, locks.WithTTL(test.ttl))
+				err := locker.Do(t.Context(), "job:42", func(context.Context, *locks.Lease) error { return nil })
+				if err != nil {
+					t.Errorf("Do = %v, want nil: the lease was held until the work returned", err)
+				}
+			})
+		})
+	}
+}
+
+// A busy store has done nothing: what it says next is the whole truth.
+func TestReleaseAfterBusyTellsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, calls := &hookedStore{Store: memstore.New()}, new(atomic.Int32)
+		store.onRelease = func(_ context.Context, call func() error) error {
+			if calls.Add(1) == 1 {
+				return locks.ErrBusy
+			}
+			return call()
+		}
+		locker := newLocker(t, store)
+		lease := tryAcquire(t, locker, "job:42")
+		store.DeleteRow("job:42")
+		wantErr(t, lease.Release(t.Context()), locks.ErrNotHeld)
+	})
+}
+
+// Lost by its deadline, and its row is still there: the release frees that, and says that the lease was lost.
+func TestReleaseOfALeaseLostByItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		locker := newLocker(t, store)
+		lease := tryAcquire(t, locker, "job:42", locks.WithoutRenewal())
+		<-lease.Context().Done()
+		wantHeldBy(t, store, lease)
+		wantErr(t, lease.Release(t.Context()), locks.ErrExpired)
+		wantFree(t, store, "job:42")
 	})
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/rowlease/rowlease/locks/internal/call"
 )
 
 // Renew renews the lease now, for its TTL. The lease renews itself; this is for one with [WithoutRenewal], or before
-// work that must not be interrupted by a wait for the database. Renewals of one lease never overlap: this one waits for
-// one that is under way. A fault leaves the lease as it is.
+// work that must not be interrupted by a wait for the database. Renewals of one lease do not overlap: this one waits for
+// one that is under way, until that has an answer or was given up. A fault leaves the lease as it is.
 //
 // Errors: [*LostError] when the lease is lost, which also ends its context; [ErrReleased]; [ErrMaxHold]; a context's
 // end; or the store's fault.
@@ -26,22 +24,39 @@ type renewal struct {
 
 func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	began := time.Now()
-	done, err := call.Do(ctx, limit, l.renewOnce, func(late renewal, err error) {
-		if err == nil {
-			_ = l.renewed(late) // too late for a lease that is over
-		}
+	select {
+	case l.renewing <- struct{}{}:
+		defer func() { <-l.renewing }()
+	case <-l.over:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := l.ended(); err != nil {
+		return err
+	}
+	sent := time.Now()
+	answer, err := ask(ctx, l.locker, limit, func(ctx context.Context) (renewal, error) {
+		lock, err := l.locker.store.Renew(ctx, l.grant, l.config.ttl)
+		return renewal{lock, sent}, err
+	}, func(late renewal, err error) {
+		_ = l.settle(late, err, began) // whoever asked has been told otherwise
 	})
-	err = faultOf(ctx, err)
+	return l.settle(answer, err, began)
+}
+
+// settle does what the store's answer says, and tells the observers.
+func (l *Lease) settle(answer renewal, err error, began time.Time) error {
 	event := Event{Kind: EventRenewed, Grant: l.grant, Elapsed: time.Since(began), Tries: 1}
 	switch {
 	case err == nil:
-		if err = l.renewed(done); err != nil {
+		if err := l.renewed(answer); err != nil {
 			return err
 		}
 	case errors.Is(err, ErrLost):
+		if ended := l.ended(); errors.Is(ended, ErrReleased) { // it found the row gone because we freed it
+			return ended
+		}
 		l.lose(lossOf(l.grant, err), true)
-		return err
-	case errors.Is(err, ErrReleased), errors.Is(err, ErrMaxHold):
 		return err
 	default:
 		l.mu.Lock()
@@ -53,21 +68,13 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// renewOnce asks the store, when no other renewal of this lease is there.
-func (l *Lease) renewOnce(ctx context.Context) (renewal, error) {
-	select {
-	case l.renewing <- struct{}{}:
-		defer func() { <-l.renewing }()
-	case <-l.over: // another renewal may hang for longer than the lease
-	case <-ctx.Done():
-		return renewal{}, ctx.Err()
+// lossOf returns the loss in err as its own type.
+func lossOf(grant Grant, err error) *LostError {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		return lost
 	}
-	if err := l.ended(); err != nil {
-		return renewal{}, err
-	}
-	sent := time.Now()
-	lock, err := l.locker.store.Renew(ctx, l.grant, l.config.ttl)
-	return renewal{lock, sent}, err
+	return &LostError{Grant: grant, Reason: err}
 }
 
 // ended returns why the lease can no longer be renewed, or nil.
@@ -95,8 +102,11 @@ func (l *Lease) renewed(r renewal) error {
 	case l.releasing:
 		return ErrReleased
 	}
-	l.failure = nil
-	l.lock = r.lock
+	if r.sent.Before(l.answered) { // a newer one has its answer already
+		return nil
+	}
+	l.failure, l.retries = nil, l.newRetries()
+	l.lock, l.answered = r.lock, r.sent
 	l.deadline = deadlineOf(l.config, r.lock, r.sent)
 	l.deadlineTimer.Reset(time.Until(l.deadline))
 	return nil
@@ -105,6 +115,9 @@ func (l *Lease) renewed(r renewal) error {
 // renewNow runs when a renewal is due, and sets when the next one is. A renewal that failed is tried again, with growing
 // pauses, as long as the deadline has not passed; only the store's word or the deadline ends the lease.
 func (l *Lease) renewNow() {
+	if l.ended() != nil { // the timer ran off as the lease ended
+		return
+	}
 	l.locker.begin()
 	defer l.locker.leave()
 	sent := time.Now()
@@ -120,7 +133,6 @@ func (l *Lease) renewNow() {
 		l.renewTimer.Reset(l.retries.next())
 		return
 	}
-	l.retries = l.newRetries()
 	l.renewTimer.Reset(time.Until(sent.Add(l.config.interval)))
 }
 

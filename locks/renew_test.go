@@ -3,6 +3,8 @@ package locks_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -176,18 +178,18 @@ func TestRenewalsOfALeaseNeverOverlap(t *testing.T) {
 		store.onRenew = func(_ context.Context, call func() (locks.Lock, error)) (locks.Lock, error) {
 			most.Store(max(most.Load(), at.Add(1)))
 			defer at.Add(-1)
-			time.Sleep(7 * time.Second) // longer than the limit of a call, with a driver that ignores its context
+			time.Sleep(900 * time.Millisecond)
 			return call()
 		}
 		locker := newLocker(t, store, locks.WithCallLimit(time.Second))
 		lease := tryAcquire(t, locker, "job:42")
-		for range 10 {
+		for range 100 {
 			go func() { _ = lease.Renew(t.Context()) }()
-			time.Sleep(3 * time.Second)
+			time.Sleep(300 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
 		if err := lease.Err(); err != nil {
-			t.Errorf("lease ended: %v; late answers are answers", err)
+			t.Errorf("lease ended: %v", err)
 		}
 		if n := most.Load(); n != 1 {
 			t.Errorf("%d renewals at once, want 1", n)
@@ -268,4 +270,115 @@ func TestAPanickingObserverStopsNothing(t *testing.T) {
 			t.Errorf("Release: %v", err)
 		}
 	})
+}
+
+// One call that hangs, with a driver that ignores its context, leaves time for another.
+func TestAHungRenewalIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, calls := &hookedStore{Store: memstore.New()}, new(atomic.Int32)
+		store.onRenew = func(_ context.Context, call func() (locks.Lock, error)) (locks.Lock, error) {
+			if calls.Add(1) == 1 {
+				time.Sleep(time.Hour)
+			}
+			return call()
+		}
+		locker := newLocker(t, store)
+		lease := tryAcquire(t, locker, "job:42")
+		time.Sleep(30 * time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Errorf("lease ended: %v", err)
+		}
+	})
+}
+
+// Answers that come after their call was given up are answers: they keep the lease, or end it.
+func TestLateAnswersCount(t *testing.T) {
+	for name, deleted := range map[string]bool{"renewed": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &hookedStore{Store: memstore.New()}
+				store.onRenew = func(_ context.Context, call func() (locks.Lock, error)) (locks.Lock, error) {
+					lock, err := call()
+					time.Sleep(7 * time.Second) // beyond the call limit
+					return lock, err
+				}
+				locker := newLocker(t, store)
+				lease := tryAcquire(t, locker, "job:42")
+				if deleted {
+					store.DeleteRow("job:42")
+				}
+				time.Sleep(18 * time.Second) // the first answer came after 17
+				if ended := lease.Err() != nil; ended != deleted {
+					t.Errorf("lease.Err() = %v", lease.Err())
+				}
+				if !deleted {
+					time.Sleep(10 * time.Minute)
+					wantHeldBy(t, store, lease)
+				}
+			})
+		})
+	}
+}
+
+// A renewal that finds the row gone because the lease is being released is told that, and no loss.
+func TestRenewDuringARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hookedStore{Store: memstore.New()}
+		store.onRenew = func(_ context.Context, call func() (locks.Lock, error)) (locks.Lock, error) {
+			time.Sleep(time.Second)
+			return call()
+		}
+		locker := newLocker(t, store)
+		lease := tryAcquire(t, locker, "job:42")
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		}()
+		if err := lease.Renew(t.Context()); !errors.Is(err, locks.ErrReleased) || errors.Is(err, locks.ErrLost) {
+			t.Errorf("Renew = %v, want ErrReleased", err)
+		}
+	})
+}
+
+// A store that says more remains than was asked for is not believed.
+func TestTrustIsNoLongerThanTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hookedStore{Store: memstore.New()}
+		store.onAcquire = func(_ context.Context, _ locks.Request, call func() (locks.Lock, error)) (locks.Lock, error) {
+			lock, err := call()
+			lock.Remaining = time.Hour
+			return lock, err
+		}
+		lease := tryAcquire(t, newLocker(t, store), "job:42")
+		if left := time.Until(lease.Deadline()); left != 27*time.Second {
+			t.Errorf("trusted for %v, want TTL less margin", left)
+		}
+	})
+}
+
+// Of two observers each is told, whatever the other does; the logger hears of a panic, and may itself be what is broken.
+func TestObserversDoNotDependOnEachOther(t *testing.T) {
+	events, log := new(eventLog), new(strings.Builder)
+	broken := locks.ObserverFunc(func(context.Context, locks.Event) { panic("metrics") })
+	locker := newLocker(t, memstore.New(), locks.WithObserver(broken), locks.WithObserver(events),
+		locks.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	tryAcquire(t, locker, "job:42")
+	if events.count(locks.EventAcquired) != 1 {
+		t.Error("the second observer was not told")
+	}
+	if !strings.Contains(log.String(), "panic=metrics") {
+		t.Errorf("the logger was told %q, want the panic", log)
+	}
+
+	locker = newLocker(t, memstore.New(), locks.WithLogger(slog.New(panickingHandler{slog.NewTextHandler(log, nil)})))
+	tryAcquire(t, locker, "job:42")
+}
+
+type panickingHandler struct{ slog.Handler }
+
+func (panickingHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (panickingHandler) Handle(context.Context, slog.Record) error {
+	panic("the log is broken")
 }

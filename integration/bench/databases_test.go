@@ -24,29 +24,27 @@ import (
 
 // databases are what the figures are taken on. The PostgreSQL server writes to the disk as in production.
 var databases = []struct {
-	name    string
-	open    func(b *testing.B) *bun.DB
-	options []bunstore.Option
+	name string
+	open func(b *testing.B) *bun.DB
 }{
 	{"postgres-pgx", func(b *testing.B) *bun.DB {
 		b.Helper()
 		sqldb, err := sql.Open("pgx", durable(b).Database(b))
 		return migrated(b, sqldb, err, pgdialect.New())
-	}, nil},
-	{"postgres-pgdriver", openPgdriver, nil},
-	{"postgres-pgdriver-prepared", openPgdriver, []bunstore.Option{bunstore.WithPreparedStatements()}},
+	}},
+	{"postgres-pgdriver", openPgdriver},
 	{"sqlite-modernc", func(b *testing.B) *bun.DB {
 		b.Helper()
 		sqldb, err := sql.Open("sqlite", "file:"+filepath.Join(b.TempDir(), "leases.db")+
 			"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(1000)")
 		return migrated(b, sqldb, err, sqlitedialect.New())
-	}, nil},
+	}},
 	{"sqlite-mattn", func(b *testing.B) *bun.DB {
 		b.Helper()
 		sqldb, err := sql.Open("sqlite3", "file:"+filepath.Join(b.TempDir(), "leases.db")+
 			"?_journal_mode=WAL&_synchronous=NORMAL&_busy_timeout=1000")
 		return migrated(b, sqldb, err, sqlitedialect.New())
-	}, nil},
+	}},
 }
 
 func openPgdriver(b *testing.B) *bun.DB {

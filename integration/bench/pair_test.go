@@ -36,7 +36,7 @@ func BenchmarkPair(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/clients=%d", database.name, clients), func(b *testing.B) {
 				db := database.open(b)
 				read, acquire, release := statements(b, db)
-				locker := newLocker(b, db, database.options...)
+				locker := newLocker(b, db)
 				compare(b, clients, func(ctx context.Context, client, n int) error {
 					lease, err := locker.TryAcquire(ctx, resource(client, n))
 					if err != nil {
@@ -68,7 +68,7 @@ func BenchmarkRefused(b *testing.B) {
 		for _, clients := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/clients=%d", database.name, clients), func(b *testing.B) {
 				db := database.open(b)
-				store := newStore(b, db, database.options...)
+				store := newStore(b, db)
 				for client := range clients {
 					for n := range 1000 {
 						if _, err := store.Acquire(b.Context(), locks.Request{Resource: resource(client, n), Owner: "holder", Attempt: "a", TTL: time.Hour}); err != nil {
@@ -82,7 +82,7 @@ func BenchmarkRefused(b *testing.B) {
 				if _, err := db.DB.ExecContext(b.Context(), "ANALYZE"); err != nil {
 					b.Fatal(err)
 				}
-				locker := newLocker(b, db, database.options...)
+				locker := newLocker(b, db)
 				const columns = "SELECT id, resource, owner, token, acquired_at, expires_at, metadata FROM distributed_locks WHERE resource = "
 				placeholder := "?1"
 				if db.Dialect().Name().String() == "pg" {
@@ -104,18 +104,18 @@ func BenchmarkRefused(b *testing.B) {
 	}
 }
 
-func newStore(b *testing.B, db *bun.DB, options ...bunstore.Option) *bunstore.Store {
+func newStore(b *testing.B, db *bun.DB) *bunstore.Store {
 	b.Helper()
-	store, err := bunstore.New(db, options...)
+	store, err := bunstore.New(db)
 	if err != nil {
 		b.Fatal(err)
 	}
 	return store
 }
 
-func newLocker(b *testing.B, db *bun.DB, options ...bunstore.Option) *locks.Locker {
+func newLocker(b *testing.B, db *bun.DB) *locks.Locker {
 	b.Helper()
-	locker, err := locks.New(newStore(b, db, options...))
+	locker, err := locks.New(newStore(b, db))
 	if err != nil {
 		b.Fatal(err)
 	}

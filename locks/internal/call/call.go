@@ -15,18 +15,28 @@ import (
 // fn's goroutine; late may be nil. A panic of fn is returned as a [*PanicError], since no caller could recover it
 // from there.
 func Do[T any](ctx context.Context, limit time.Duration, fn func(context.Context) (T, error), late func(T, error)) (T, error) {
+	return Tracked(ctx, limit, fn, late, nil)
+}
+
+// Tracked is [Do], and calls done, which may be nil, when neither fn nor late runs any more.
+func Tracked[T any](ctx context.Context, limit time.Duration, fn func(context.Context) (T, error), late func(T, error), done func()) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
+	if done == nil {
+		done = func() {}
+	}
 	var none T
 	if err := ctx.Err(); err != nil {
+		done()
 		return none, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	answers := make(chan answer, 1)
 	var decided atomic.Bool // whoever sets it decides whether the answer is taken or late
 	go func() {
+		defer done()
 		defer cancel()
 		value, err := protected(bounded, fn)
 		if decided.CompareAndSwap(false, true) {
