@@ -35,7 +35,8 @@ func (o storeOption) applyStore(c *config) error { return o(c) }
 func (o tableOption) applyStore(c *config) error { return o(&c.table) }
 
 // WithCallLimit bounds every call to the database, 5 s by default, whatever the caller's context allows. Every call has
-// such a deadline, since some drivers only stop at a deadline and not at a cancellation.
+// such a deadline, since some drivers only stop at a deadline and not at a cancellation. On SQLite a statement that has
+// begun runs to its end, see [WithBusyLimit].
 func WithCallLimit(limit time.Duration) Option {
 	return storeOption(func(c *config) error {
 		c.callLimit = limit
@@ -44,8 +45,9 @@ func WithCallLimit(limit time.Duration) Option {
 }
 
 // WithBusyLimit bounds how long a change waits while somebody else writes to the SQLite file, 5 s by default; then
-// it returns [locks.ErrBusy]. A busy_timeout of the host's connections is waited for besides: keep it shorter. It has
-// no meaning on PostgreSQL.
+// it returns [locks.ErrBusy]. SQLite's own busy_timeout, which the host sets on its connections, is waited for to its end,
+// beyond this limit and beyond any context: keep it short, a second at most. A locker does not wait for it longer than
+// its caller's context. The option has no meaning on PostgreSQL.
 func WithBusyLimit(limit time.Duration) Option {
 	return storeOption(func(c *config) error {
 		c.busyLimit = limit

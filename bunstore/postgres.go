@@ -3,7 +3,6 @@ package bunstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -33,7 +32,7 @@ func newPostgres(run runner, t table) postgres {
 }
 
 func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
-	for range maxAsks {
+	for ask := range maxAsks {
 		var answer *row
 		err := p.committed(ctx, func(q querier) (err error) {
 			answer, err = p.one(ctx, q, p.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
@@ -43,6 +42,9 @@ func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Loc
 		switch {
 		case err != nil:
 			return locks.Lock{}, err
+		case answer == nil && ask == 0:
+			// The gate was closed, or somebody was faster: perhaps an earlier request of this very attempt. A new snapshot
+			// mostly tells who.
 		case answer == nil:
 			return locks.Lock{}, locks.Held(request.Resource, nil)
 		case !answer.live(): // over before it was told, a grant after a wait or a holder just now: ask again
@@ -162,15 +164,17 @@ func (p postgres) committed(ctx context.Context, statement func(querier) error) 
 		if !isSQLState(err, serializationFailure) {
 			return err
 		}
-		// A session's own default differs from the one that was seen. Nothing was changed by the statement.
-		p.isolation.Store(explicit)
+		// The default differs from the one that was seen, of this session or of all; nothing was changed. It is asked for
+		// again by the next call.
+		p.isolation.Store(0)
 	}
 	tx, err := p.db.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}
+	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing; before, the statement's error is the news
 	if err := statement(tx); err != nil {
-		return errors.Join(err, ignoreDone(tx.Rollback()))
+		return err
 	}
 	return tx.Commit()
 }
@@ -185,14 +189,6 @@ func (p postgres) askIsolation(ctx context.Context) (int32, error) {
 		return autocommit, nil
 	}
 	return explicit, nil
-}
-
-// ignoreDone forgets the error of a rollback that came too late: the context's end had rolled back.
-func ignoreDone(err error) error {
-	if errors.Is(err, sql.ErrTxDone) {
-		return nil
-	}
-	return err
 }
 
 // SQLSTATEs, PostgreSQL documentation, appendix A.

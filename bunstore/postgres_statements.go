@@ -139,7 +139,8 @@ WHERE resource >= $1::text AND ($2::text = '' OR resource < $2::text) AND resour
 ORDER BY resource LIMIT $5::bigint`
 
 // postgresPurge: $1 rows. A row that somebody is just taking over, renewing or guarding is locked, and skipped; the
-// condition is judged again on the row that is deleted.
+// condition is judged again on the row that is deleted. It takes no gate: for the milliseconds that it runs an acquire of
+// one of its resources waits for it, which is better than a refusal of what is free.
 const postgresPurge = `
 WITH ended AS MATERIALIZED (
 	SELECT id FROM {table} WHERE expires_at <= clock_timestamp() LIMIT $1::bigint FOR UPDATE SKIP LOCKED
@@ -156,7 +157,8 @@ WITH cur AS MATERIALIZED (
 	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table}
 	WHERE resource = $1::text AND expires_at > clock_timestamp()
 ), del AS (
-	DELETE FROM {table} WHERE resource = $1::text AND token = $2::bigint AND expires_at > clock_timestamp()
+	DELETE FROM {table}
+	WHERE resource = $1::text AND token = $2::bigint AND expires_at > clock_timestamp() AND {durable}
 	RETURNING 'released' AS what, id, owner, token, acquired_at, expires_at, metadata
 )
 SELECT what, id, $1::text, {columns}

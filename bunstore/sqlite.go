@@ -152,14 +152,9 @@ func (s sqlite) ask(ctx context.Context, statement string, args ...any) (answer 
 // (modernc.org/sqlite 1.38) then leaves the statement's write transaction open on the pooled connection, so that nobody
 // writes to the file any more. What a try did is known, too, this way.
 func (s sqlite) unlessBusy(ctx context.Context, try func(context.Context, querier) error) error {
-	conn, err := s.db.DB.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close() //nolint:errcheck // it goes back to the pool
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		busy := try(context.WithoutCancel(ctx), conn)
+		busy := s.once(ctx, try)
 		if busy == nil || !isSQLiteBusy(busy) {
 			return busy
 		}
@@ -177,6 +172,16 @@ func (s sqlite) unlessBusy(ctx context.Context, try func(context.Context, querie
 			return fmt.Errorf("%w: %w: %w", locks.ErrBusy, ctx.Err(), busy)
 		}
 	}
+}
+
+// once tries on a connection of its own, which the pool has back before a pause.
+func (s sqlite) once(ctx context.Context, try func(context.Context, querier) error) error {
+	conn, err := s.db.DB.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // it goes back to the pool
+	return try(context.WithoutCancel(ctx), conn)
 }
 
 func (s sqlite) retryable(fault error) error {

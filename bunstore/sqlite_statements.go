@@ -82,7 +82,7 @@ const sqlitePurge = `
 DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE expires_at <= {now} LIMIT ?1)
 RETURNING 1`
 
-// sqliteForceRelease: ?1 resource, ?2 token. No row is a refusal; sqliteRow tells why.
+// sqliteForceRelease: ?1 resource, ?2 token. No row is a refusal; sqliteGet tells why.
 const sqliteForceRelease = `
 DELETE FROM {table} WHERE resource = ?1 AND token = ?2 AND expires_at > {now}
 RETURNING attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`

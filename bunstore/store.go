@@ -83,7 +83,10 @@ func (s *Store) Acquire(ctx context.Context, request locks.Request) (locks.Lock,
 
 // Renew implements [locks.Store].
 func (s *Store) Renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	if err := errors.Join(grant.Validate(), locks.ValidateTTL(ttl)); err != nil {
+	if err := grant.Validate(); err != nil {
+		return locks.Lock{}, err
+	}
+	if err := locks.ValidateTTL(ttl); err != nil {
 		return locks.Lock{}, err
 	}
 	ctx, cancel := s.bound(ctx)
@@ -149,7 +152,10 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 
 // ForceRelease implements [locks.ForceReleaser].
 func (s *Store) ForceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error) {
-	if err := errors.Join(locks.ValidateResource(resource), locks.ValidateToken(token)); err != nil {
+	if err := locks.ValidateResource(resource); err != nil {
+		return locks.Lock{}, err
+	}
+	if err := locks.ValidateToken(token); err != nil {
 		return locks.Lock{}, err
 	}
 	ctx, cancel := s.bound(ctx)

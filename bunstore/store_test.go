@@ -41,6 +41,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		"other dialect": {other, bunstore.WithTable("t"), "dialect"},
 		"nil option":    {db, nil, "option"},
 		"table":         {db, bunstore.WithTable(""), "table"},
+		"another's":     {db, bunstore.WithTable("jobs_tokens"), "table"},
 		"schema":        {db, bunstore.WithSchema("app"), "schema"},
 		"call limit":    {db, bunstore.WithCallLimit(0), "call limit"},
 		"busy limit":    {db, bunstore.WithBusyLimit(-1), "busy limit"},

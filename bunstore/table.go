@@ -41,6 +41,11 @@ func WithTable(name string) TableOption {
 		if err := validateIdentifier("table", name, maxTableBytes); err != nil {
 			return err
 		}
+		for _, suffix := range []string{"_token_seq", "_tokens", "_migrations"} {
+			if strings.HasSuffix(strings.ToLower(name), suffix) {
+				return &locks.InvalidError{Field: "table", Reason: fmt.Sprintf("must not end in %s, which is what belongs to another table, got %q", suffix, name)}
+			}
+		}
 		t.name = name
 		return nil
 	})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/uptrace/bun"
+
 	"github.com/rowlease/rowlease/bunstore"
 	"github.com/rowlease/rowlease/integration/internal/postgres"
 	"github.com/rowlease/rowlease/locks"
@@ -45,6 +47,56 @@ func TestTokensOutliveACrash(t *testing.T) {
 			if next.Token <= before.Token {
 				t.Errorf("%s: token %d after the crash, %d before it", driver, next.Token, before.Token)
 			}
+		}
+	}
+}
+
+// unflushed is how many bytes of WAL are not on disk yet.
+func unflushed(t *testing.T, db *bun.DB) int64 {
+	t.Helper()
+	return scan[int64](t, db, "SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()")
+}
+
+// What must be on disk when it returns is, whatever the default; a release does not wait for the disk.
+func TestWhatIsOnDisk(t *testing.T) {
+	t.Parallel()
+	for setting, options := range map[string][]postgres.Option{
+		"off": {postgres.Durable(), postgres.Setting("wal_writer_delay", "10s"), postgres.Setting("autovacuum", "off"), postgres.Setting("synchronous_commit", "off")},
+		"on":  {postgres.Durable(), postgres.Setting("wal_writer_delay", "10s"), postgres.Setting("autovacuum", "off")},
+	} {
+		db := open(t, "pgx", migrated(t, postgres.Start(t, options...)))
+		store := newStore(t, db)
+		write := func(what string, call func() error) int64 {
+			t.Helper()
+			exec(t, db, "CHECKPOINT")
+			if err := call(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			return unflushed(t, db)
+		}
+		var lock locks.Lock
+		for what, call := range map[string]func() error{
+			"Acquire": func() (err error) { lock, err = store.Acquire(t.Context(), request("job:42", "w1")); return err },
+			"Renew": func() (err error) {
+				lock = acquire(t, store, request("renewed", "w1"))
+				exec(t, db, "CHECKPOINT")
+				_, err = store.Renew(t.Context(), lock.Grant(), time.Hour)
+				return err
+			},
+			"ForceRelease": func() (err error) {
+				lock = acquire(t, store, request("forced", "w1"))
+				exec(t, db, "CHECKPOINT")
+				_, err = store.ForceRelease(t.Context(), "forced", lock.Token)
+				return err
+			},
+		} {
+			if n := write(what, call); n != 0 {
+				t.Errorf("synchronous_commit %s: %d bytes of %s are not on disk", setting, n, what)
+			}
+		}
+		lock = acquire(t, store, request("released", "w1"))
+		if n := write("Release", func() error { return store.Release(t.Context(), lock.Grant()) }); n == 0 {
+			t.Errorf("synchronous_commit %s: the release waited for the disk", setting)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 // Store is what every engine must do. Each method is one atomic step on the store's clock. A store is safe for
 // concurrent use, validates what it is given ([Request.Validate], [Grant.Validate]) before the engine sees it, and
 // keeps the promises of package lockstest. An error that is none of the named ones is a fault of the engine, passed
-// on with its cause; a fault never means "held".
+// on with its cause; a fault never means "held". One that is [ErrRetryable] has done nothing and is worth a new try.
 type Store interface {
 	// Acquire grants the resource to the request's owner when it is free, expired or the owner's own, and returns the
 	// new grant, with a larger token than any before. A request whose attempt already has the live grant finds that grant
@@ -33,7 +33,8 @@ type Store interface {
 	// ReleaseAttempt frees whatever the attempt of an acquire was granted: for a caller that never saw the answer, and so
 	// knows no token.
 	//
-	// Errors: [ErrNotHeld] when no live grant of that attempt is there; [ErrInvalid]; [ErrBusy]; [ErrGuarded].
+	// Errors: [*LostError] with [ErrNotHeld], its Grant without a token, when no live grant of that attempt is there;
+	// [ErrInvalid]; [ErrBusy]; [ErrGuarded].
 	ReleaseAttempt(ctx context.Context, resource, owner, attempt string) error
 
 	// Get returns the live lease of the resource. A resource may be refused though Get finds nothing: another transaction
@@ -143,7 +144,7 @@ type Purger interface {
 type ForceReleaser interface {
 	// ForceRelease ends the live grant that has this token, the one the operator saw, and returns what it ended.
 	//
-	// Errors: [ErrNotFound] when the resource is free or expired; [*LostError] with [ErrSuperseded] when another grant
-	// holds it by now; [ErrGuarded]; [ErrInvalid]; [ErrBusy].
+	// Errors: [ErrNotFound] when the resource is free or expired; [*LostError] with [ErrSuperseded], its Grant without an
+	// owner, when another grant holds it by now; [ErrGuarded]; [ErrInvalid]; [ErrBusy].
 	ForceRelease(ctx context.Context, resource string, token int64) (Lock, error)
 }

@@ -147,7 +147,7 @@ func (s *Store) ReleaseAttempt(ctx context.Context, resource, owner, attempt str
 
 	r := s.rows[resource]
 	if !r.live(time.Now()) || r.owner != owner || r.attempt != attempt {
-		return locks.Refuse(locks.Grant{Resource: resource, Owner: owner, Token: locks.AnyToken}, nil, false)
+		return locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
 	}
 	delete(s.rows, resource)
 	return nil
