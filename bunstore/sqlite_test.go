@@ -73,7 +73,7 @@ func TestAWriteThatFindsTheFileBusySaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit := writer(t, openBesides(t, file, "WAL"))
-	short := newStore(t, db, bunstore.WithBusyLimit(20*time.Millisecond))
+	short := newStore(t, db, bunstore.WithBusyLimit(20*time.Millisecond), bunstore.WithCallLimit(time.Hour))
 	long := newStore(t, db, bunstore.WithBusyLimit(time.Hour))
 	_, err := short.Acquire(t.Context(), request("job:42", "w1"))
 	if !errors.Is(err, locks.ErrBusy) || !errors.Is(err, locks.ErrRetryable) || errors.Is(err, locks.ErrHeld) {
