@@ -33,7 +33,7 @@ type JanitorOption func(*Janitor) error
 func WithPurgeInterval(interval time.Duration) JanitorOption {
 	return func(j *Janitor) error {
 		j.interval = interval
-		return between("purge interval", interval, time.Millisecond)
+		return sane("purge interval", interval)
 	}
 }
 

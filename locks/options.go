@@ -83,11 +83,11 @@ func WithTTL(ttl time.Duration) LeaseOption {
 }
 
 // WithRenewalInterval sets the time from one renewal to the next: at most a third of the TTL, which is the default, so
-// that a renewal that failed can be tried again while the lease lasts. At least 10 ms.
+// that a renewal that failed can be tried again while the lease lasts.
 func WithRenewalInterval(interval time.Duration) LeaseOption {
 	return leaseFunc(func(l *leaseConfig) error {
 		l.interval = interval
-		return between("renewal interval", interval, 10*time.Millisecond)
+		return sane("renewal interval", interval)
 	})
 }
 
@@ -97,7 +97,7 @@ func WithRenewalInterval(interval time.Duration) LeaseOption {
 func WithMargin(margin time.Duration) LeaseOption {
 	return leaseFunc(func(l *leaseConfig) error {
 		l.margin = margin
-		return between("margin", margin, time.Millisecond)
+		return sane("margin", margin)
 	})
 }
 
@@ -106,7 +106,7 @@ func WithMargin(margin time.Duration) LeaseOption {
 func WithMaxHold(limit time.Duration) LeaseOption {
 	return leaseFunc(func(l *leaseConfig) error {
 		l.maxHold = limit
-		return between("max hold", limit, time.Millisecond)
+		return sane("max hold", limit)
 	})
 }
 
@@ -151,7 +151,7 @@ func WithAttempt(attempt string) AcquireOption {
 func WithReleaseLimit(limit time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		c.releaseLimit = limit
-		return between("release limit", limit, time.Millisecond)
+		return sane("release limit", limit)
 	})
 }
 
@@ -160,7 +160,7 @@ func WithReleaseLimit(limit time.Duration) Option {
 func WithCallLimit(limit time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		c.callLimit = limit
-		return between("call limit", limit, time.Millisecond)
+		return sane("call limit", limit)
 	})
 }
 
@@ -172,7 +172,7 @@ func WithBackoff(least, most time.Duration) Option {
 		if most < least {
 			return &InvalidError{Field: "backoff", Reason: fmt.Sprintf("must not be longer at least (%v) than at most (%v)", least, most)}
 		}
-		return errors.Join(between("backoff", least, time.Millisecond), between("backoff", most, time.Millisecond))
+		return errors.Join(sane("backoff", least), sane("backoff", most))
 	})
 }
 
@@ -200,10 +200,10 @@ func WithLogger(logger *slog.Logger) Option {
 	})
 }
 
-// between refuses durations that are a slip of a unit: shorter than least, or longer than any lease.
-func between(field string, d, least time.Duration) error {
-	if d < least || d > MaxTTL {
-		return &InvalidError{Field: field, Reason: fmt.Sprintf("must be from %v to %v, got %v", least, MaxTTL, d)}
+// sane refuses durations that are a slip of a unit: shorter than a millisecond, or longer than any lease.
+func sane(field string, d time.Duration) error {
+	if d < time.Millisecond || d > MaxTTL {
+		return &InvalidError{Field: field, Reason: fmt.Sprintf("must be from %v to %v, got %v", time.Millisecond, MaxTTL, d)}
 	}
 	return nil
 }
