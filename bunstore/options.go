@@ -13,8 +13,9 @@ import (
 const (
 	// DefaultCallLimit bounds every call to the database.
 	DefaultCallLimit = 5 * time.Second
-	// DefaultBusyLimit bounds how long a change waits for the writer of an SQLite file.
-	DefaultBusyLimit = 5 * time.Second
+	// DefaultBusyLimit bounds how long a change waits for the writer of an SQLite file. It is well below the limits of a
+	// call, here and in package locks, so that a busy file is told as such and not as a call without an answer.
+	DefaultBusyLimit = 2 * time.Second
 )
 
 // Option configures a [Store]. [New] returns the first bad one's error.
@@ -44,7 +45,7 @@ func WithCallLimit(limit time.Duration) Option {
 	})
 }
 
-// WithBusyLimit bounds how long a change waits while somebody else writes to the SQLite file, 5 s by default; then
+// WithBusyLimit bounds how long a change waits while somebody else writes to the SQLite file, 2 s by default; then
 // it returns [locks.ErrBusy]. SQLite's own busy_timeout, which the host sets on its connections, is waited for to its end,
 // beyond this limit and beyond any context: keep it short, a second at most. A locker does not wait for it longer than
 // its caller's context. The option has no meaning on PostgreSQL.

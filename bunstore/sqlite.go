@@ -153,14 +153,18 @@ func (s sqlite) ask(ctx context.Context, statement string, args ...any) (answer 
 // writes to the file any more. What a try did is known, too, this way.
 func (s sqlite) unlessBusy(ctx context.Context, try func(context.Context, querier) error) error {
 	start := time.Now()
+	deadline, bounded := ctx.Deadline()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		began := time.Now()
 		busy := s.once(ctx, try)
 		if busy == nil || !isSQLiteBusy(busy) {
 			return busy
 		}
-		left := s.busyLimit - time.Since(start)
-		if left <= 0 {
-			return fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, s.busyLimit, busy)
+		// Another try takes as long as this one did, the host's busy_timeout: one that ends after the context would do
+		// its work when the caller has been told that it failed.
+		took, left := time.Since(began), s.busyLimit-time.Since(start)
+		if left <= 0 || bounded && time.Until(deadline) < took {
+			return fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, time.Since(start).Round(time.Millisecond), busy)
 		}
 		again := time.NewTimer(min(pause, left))
 		select {
