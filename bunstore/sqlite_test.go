@@ -79,12 +79,13 @@ func TestAWriteThatFindsTheFileBusySaysSo(t *testing.T) {
 	if !errors.Is(err, locks.ErrBusy) || !errors.Is(err, locks.ErrRetryable) || errors.Is(err, locks.ErrHeld) {
 		t.Errorf("at the limit: err = %v, want ErrBusy, which is retryable and not held", err)
 	}
-	// A context that ends in the middle of a try leaves it open what that did, and is then no ErrBusy.
+	// Near its context's end it is busy too, unless the context ends in the middle of a try: that leaves it open what the
+	// try did.
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err = long.Acquire(ctx, request("job:42", "w1"))
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locks.ErrHeld) {
-		t.Errorf("at the context's end: err = %v, want context.DeadlineExceeded", err)
+	if !errors.Is(err, locks.ErrBusy) && !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locks.ErrHeld) {
+		t.Errorf("at the context's end: err = %v, want ErrBusy or context.DeadlineExceeded", err)
 	}
 	commit()
 	acquire(t, short, request("job:42", "w1"))
