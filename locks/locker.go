@@ -20,6 +20,7 @@ type Locker struct {
 	// trouble is not asked by all of them together.
 	freeing chan struct{}
 	closing chan struct{} // closed when Close begins
+	left    func()        // leave, as a value that is made once
 
 	mu     sync.Mutex
 	closed bool
@@ -52,14 +53,16 @@ func New(store Store, options ...Option) (*Locker, error) {
 	if err := settled.settle(); err != nil {
 		return nil, err
 	}
-	return &Locker{
+	l := &Locker{
 		store:   store,
 		config:  c,
 		freeing: make(chan struct{}, 2),
 		closing: make(chan struct{}),
 		leases:  make(map[*Lease]struct{}),
 		idle:    make(chan struct{}),
-	}, nil
+	}
+	l.left = l.leave
+	return l, nil
 }
 
 // Get returns the live lease of the resource, whoever holds it. Errors: [ErrNotFound], [ErrInvalid], or the fault.
@@ -136,7 +139,7 @@ func (l *Locker) leaveLocked() {
 // if that is not nil. The locker is busy until the call has come back.
 func ask[T any](ctx context.Context, l *Locker, limit time.Duration, fn func(context.Context) (T, error), late func(T, error)) (T, error) {
 	l.begin()
-	value, err := call.Tracked(ctx, limit, fn, late, l.leave)
+	value, err := call.Tracked(ctx, limit, fn, late, l.left)
 	return value, faultOf(ctx, err)
 }
 

@@ -56,12 +56,12 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // release asks the store until it answers. Deadline is until when the lease was trusted.
 func (l *Lease) release(ctx context.Context, deadline time.Time) (tries int, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.locker.config.releaseLimit)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
+	end := time.Now().Add(l.locker.config.releaseLimit)
 	pauses := backoff{l.locker.config.minBackoff, l.locker.config.maxBackoff}
 	for lostAnswer := false; ; {
 		tries++
-		_, err = ask(ctx, l.locker, l.locker.config.callLimit, func(ctx context.Context) (struct{}, error) {
+		_, err = ask(ctx, l.locker, min(l.locker.config.callLimit, time.Until(end)), func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, l.locker.store.Release(ctx, l.grant)
 		}, nil)
 		switch {
@@ -75,12 +75,10 @@ func (l *Lease) release(ctx context.Context, deadline time.Time) (tries int, err
 			return tries, err
 		}
 		lostAnswer = lostAnswer || !isAnswer(err)
-		timer := time.NewTimer(pauses.next())
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		pause := pauses.next()
+		if time.Until(end) <= pause {
 			return tries, fmt.Errorf("locks: resource %q not released, it ends by its TTL: %w", l.grant.Resource, err)
 		}
+		time.Sleep(pause)
 	}
 }

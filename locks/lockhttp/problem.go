@@ -80,6 +80,22 @@ func ProblemOf(err error, action Action) Problem {
 	return refusalOf(err).problem(action)
 }
 
+// Malformed returns the problem of a request that cannot be read, for middleware. The field names what is at fault, a
+// header for one.
+func Malformed(field, detail string) Problem {
+	return (&refusalError{reason: malformed, field: field, detail: detail}).problem(always)
+}
+
+// TooLarge returns the problem of a body that is larger than a limit, for middleware.
+func TooLarge(detail string) Problem {
+	return (&refusalError{reason: tooLarge, field: "body", detail: detail}).problem(always)
+}
+
+// Lost returns the problem of a request whose lease was lost while it ran, for middleware.
+func Lost() Problem {
+	return (&refusalError{reason: lost, detail: details[lost]}).problem(always)
+}
+
 // RetryAfter returns the seconds for a Retry-After header: the time left rounded up, at least 1.
 func RetryAfter(left time.Duration) int {
 	return max(1, wholeSeconds(left))

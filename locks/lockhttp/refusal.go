@@ -43,6 +43,7 @@ var details = map[reason]string{
 	notOwner:    "The owner that the request names is not the holder.",
 	superseded:  "The token that the request names is not the holder's.",
 	guarded:     "Try again when the transaction has ended.",
+	lost:        "The lease on this request was lost while it ran: it may not have been alone.",
 	busy:        "Nothing was changed. Try again.",
 	unavailable: "The store of leases did not answer in time, or failed.",
 }

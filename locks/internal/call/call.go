@@ -20,10 +20,6 @@ func Do[T any](ctx context.Context, limit time.Duration, fn func(context.Context
 
 // Tracked is [Do], and calls done, which may be nil, when neither fn nor late runs any more.
 func Tracked[T any](ctx context.Context, limit time.Duration, fn func(context.Context) (T, error), late func(T, error), done func()) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
 	if done == nil {
 		done = func() {}
 	}
@@ -33,26 +29,32 @@ func Tracked[T any](ctx context.Context, limit time.Duration, fn func(context.Co
 		return none, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
-	answers := make(chan answer, 1)
-	var decided atomic.Bool // whoever sets it decides whether the answer is taken or late
+	var answer struct { // one allocation
+		value   T
+		err     error
+		given   chan struct{}
+		decided atomic.Bool // whoever sets it decides whether the answer is taken or late
+	}
+	answer.given = make(chan struct{})
 	go func() {
 		defer done()
 		defer cancel()
 		value, err := protected(bounded, fn)
-		if decided.CompareAndSwap(false, true) {
-			answers <- answer{value, err}
+		if answer.decided.CompareAndSwap(false, true) {
+			answer.value, answer.err = value, err
+			close(answer.given)
 		} else if late != nil {
 			late(value, err)
 		}
 	}()
 	select {
-	case a := <-answers:
-		return a.value, a.err
+	case <-answer.given:
+		return answer.value, answer.err
 	case <-bounded.Done():
 	}
-	if !decided.CompareAndSwap(false, true) {
-		a := <-answers
-		return a.value, a.err
+	if !answer.decided.CompareAndSwap(false, true) {
+		<-answer.given
+		return answer.value, answer.err
 	}
 	if err := ctx.Err(); err != nil {
 		return none, err
