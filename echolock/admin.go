@@ -20,7 +20,8 @@ type AdminConfig struct {
 	// Authorize decides on every request. There is no way around it.
 	Authorize Authorizer
 	// Audit is told of every force release that went to the store, whatever came of it. The request's context has what
-	// the host's middleware put there; the [echo.Context] is not to be had, since Audit may run after the answer.
+	// the host's middleware put there; the [echo.Context] is not to be had, since Audit may run after the answer, see
+	// [lockhttp.AdminConfig].
 	// Default: nobody is told.
 	Audit func(ctx context.Context, release lockhttp.ForceRelease)
 	// Challenge is the WWW-Authenticate header of a 401. Default: Bearer.

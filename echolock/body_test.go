@@ -223,6 +223,25 @@ func bodyKey(limit int64) func(c echo.Context) (string, error) {
 	}
 }
 
+func TestABodyThatWasPeekedMayBeTooLargeForTheNext(t *testing.T) {
+	for size, status := range map[int]int{10: http.StatusCreated, 11: http.StatusRequestEntityTooLarge} {
+		rig := newGuardRig(t)
+		rig.pay(created, func(config *echolock.Config) {
+			config.KeyFunc = func(c echo.Context) (string, error) {
+				body, err := echolock.PeekBody(c, 1000)
+				if len(body) != size || err != nil {
+					t.Errorf("body = %d bytes, %v; want %d", len(body), err, size)
+				}
+				return "a1", nil
+			}
+			config.WaitTimeout, config.BodyLimit = time.Second, 10
+		})
+		r := ask("/pay", strings.Repeat("x", size))
+		r.ContentLength = -1
+		wantCode(t, rig.serve(r), status)
+	}
+}
+
 func TestLimitsOfOthersAre413Too(t *testing.T) {
 	for name, limit := range map[string]echo.MiddlewareFunc{
 		"echo's BodyLimit": middleware.BodyLimit("10B"),

@@ -35,7 +35,7 @@ type Config struct {
 	//   - "form:<name>", a field of a urlencoded or multipart body, not of the query; see BodyLimit
 	//   - "cookie:<name>"
 	// Of all sources together exactly one value must come, and it must not be empty: a repeated or empty one is 400.
-	// A value is taken as it is, quotes, blanks and commas included.
+	// A value is taken as it is, quotes, blanks and commas included; of a cookie's, net/http strips the quotes around it.
 	KeyLookup string
 
 	// KeyFunc finds the key instead of KeyLookup; "" is a missing key. Its error is the answer, as it is. If it needs the
@@ -44,7 +44,8 @@ type Config struct {
 	KeyFunc func(c echo.Context) (string, error)
 
 	// KeyScope is what the key belongs to: equal keys of different scopes do not exclude each other. Its parts may have
-	// any length but 0; the error is the answer, as it is. Add the tenant here, see [MethodAndRoute].
+	// any length but 0; the error is the answer, as it is. Add the tenant here, and the path parameters that the key depends
+	// on, see [MethodAndRoute].
 	// Optional. Default: [MethodAndRoute].
 	KeyScope func(c echo.Context) ([]string, error)
 
@@ -72,8 +73,8 @@ type Config struct {
 	TTL time.Duration
 
 	// WaitTimeout is how long a request waits while its key is held; then it is answered as held, up to a second later where
-	// the store was just being asked. 0 is one try, without waiting. The wait ends when the client goes. Those who wait are not served in order. So that the client's going is
-	// noticed the request's body is read before, see BodyLimit.
+	// the store was just being asked. 0 is one try, without waiting. The wait ends when the client goes. Those who wait are
+	// not served in order. So that the client's going is noticed the request's body is read before, see BodyLimit.
 	// Optional. Default: 0.
 	WaitTimeout time.Duration
 
@@ -112,19 +113,27 @@ type Config struct {
 	OnAcquired func(c echo.Context, lease *locks.Lease) error
 
 	// OnLost is called once for a lease that was lost before it was freed, with an error that is [locks.ErrLost], in a
-	// goroutine of its own: while the handler runs, or after it where only the release found out. It gets no [echo.Context], which is not to be used outside the handler's
-	// goroutine; the request's values are in lease.Context(). A panic of OnLost is logged.
+	// goroutine of its own: while the handler runs, or after it where only the release found out. It gets no
+	// [echo.Context], which is not to be used outside the handler's goroutine; the request's values are in
+	// lease.Context(). A panic of OnLost is logged.
 	// Optional.
 	OnLost func(lease *locks.Lease, err error)
 
 	// DenyHandler answers a request whose key is held, instead of the problem with HeldStatus. What it returns is returned
-	// to echo, nil included. [ProblemError] makes the answer that it replaces.
+	// to echo, nil included. [ProblemError] makes the answer that it replaces. It is not called for a request whose context
+	// has ended: under echo's Timeout the [echo.Context] may be another request's by then.
 	// Optional.
 	DenyHandler func(c echo.Context, held *locks.HeldError) error
 
 	// ErrorHandler answers what else the middleware refuses: key, body, store, a lost lease. It is given the error that
 	// would be returned, an [*echo.HTTPError] unless a function of this Config made it; what it returns is returned to
-	// echo, nil included. It never gets the handler's own errors.
+	// echo, nil included. It never gets the handler's own errors, nor, as DenyHandler, a request whose context has ended.
+	// Content-Type and Retry-After are set on the response when it has returned a problem; an Echo.HTTPErrorHandler that
+	// writes a body of its own sets the Content-Type itself, since echo's c.JSON keeps one that is there:
+	//
+	//	c.Response().Header().Del(echo.HeaderContentType)
+	//	err = c.JSON(status, body)
+	//
 	// Optional.
 	ErrorHandler func(c echo.Context, err error) error
 }

@@ -5,8 +5,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -71,6 +73,48 @@ func waitLongerThan(t *testing.T, change func(server *httptest.Server), short, l
 	}
 	if body, err := io.ReadAll(response.Body); response.StatusCode != want || err != nil {
 		t.Errorf("answer = %d %s %v, want %d", response.StatusCode, body, err, want)
+	}
+}
+
+// deadlineWriter notes how far ahead the write deadlines are.
+type deadlineWriter struct {
+	http.ResponseWriter
+	ahead []time.Duration
+}
+
+func (w *deadlineWriter) SetWriteDeadline(deadline time.Time) error {
+	w.ahead = append(w.ahead, time.Until(deadline))
+	return nil
+}
+
+func TestTheWriteTimeoutCountsFromTheEndOfTheWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		release time.Duration // the key's, 0 for never
+		status  int
+	}{"granted": {time.Second, http.StatusCreated}, "refused": {0, http.StatusLocked}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rig := newGuardRig(t)
+				w := &deadlineWriter{ResponseWriter: httptest.NewRecorder()}
+				rig.pay(func(c echo.Context) error {
+					want := []time.Duration{time.Minute + 7*time.Second, 7 * time.Second}
+					if !slices.Equal(w.ahead, want) {
+						t.Errorf("deadlines ahead when the handler begins = %v, want %v", w.ahead, want)
+					}
+					return created(c)
+				}, waiting(time.Minute))
+				lease := rig.hold("a1")
+				if test.release > 0 {
+					time.AfterFunc(test.release, func() { _ = lease.Release(context.Background()) })
+				}
+				ctx := context.WithValue(t.Context(), http.ServerContextKey, &http.Server{WriteTimeout: 7 * time.Second})
+				rig.ServeHTTP(w, payRequest("a1").WithContext(ctx))
+				wantCode(t, w.ResponseWriter.(*httptest.ResponseRecorder), test.status)
+				if len(w.ahead) != 2 || w.ahead[1] != 7*time.Second {
+					t.Errorf("deadlines ahead = %v", w.ahead)
+				}
+			})
+		})
 	}
 }
 

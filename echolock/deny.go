@@ -11,10 +11,6 @@ import (
 	"github.com/rowlease/rowlease/locks/lockhttp"
 )
 
-// TypeLost is the problem type of a request whose lease was lost while its handler ran, and whose handler neither
-// answered nor returned an error: the work may not have been alone. Its status is 503.
-const TypeLost = lockhttp.TypePrefix + "lost"
-
 // ProblemError returns the problem as an error for echo: fresh and bare, since echo's error handler knows no wrapped
 // ones; its Message is the [lockhttp.Problem], and cause is what [errors.Is] finds. It is for the functions of a [Config]:
 // when one of them returns it the middleware sets the answer's headers, Retry-After among them, so that echo's own error
@@ -42,25 +38,14 @@ func (g *guard) fail(c echo.Context, header http.Header, err error) error {
 }
 
 func malformed(field, detail string, cause error) error {
-	return ProblemError(lockhttp.Problem{
-		Type: lockhttp.TypeMalformed, Title: "The request is malformed", Status: http.StatusBadRequest,
-		Field: field, Detail: detail,
-	}, cause)
+	return ProblemError(lockhttp.Malformed(field, detail), cause)
 }
 
 func tooLarge(limit int64) error {
-	return ProblemError(lockhttp.Problem{
-		Type: lockhttp.TypeTooLarge, Title: "The body is too large", Status: http.StatusRequestEntityTooLarge,
-		Field: "body", Detail: fmt.Sprintf("The body must be at most %d bytes.", limit),
-	}, nil)
+	return ProblemError(lockhttp.TooLarge(fmt.Sprintf("The body must be at most %d bytes.", limit)), nil)
 }
 
-func lost(cause error) error {
-	return ProblemError(lockhttp.Problem{
-		Type: TypeLost, Title: "The lease was lost", Status: http.StatusServiceUnavailable, RetryAfterSeconds: 1,
-		Detail: "The lease on this request was lost while it ran: it may not have been alone.",
-	}, cause)
-}
+func lost(cause error) error { return ProblemError(lockhttp.Lost(), cause) }
 
 var errNoLease = errors.New("echolock: no lease")
 

@@ -14,7 +14,10 @@
 //   - The context of the handler's request ends when the client goes or the lease is lost; [context.Cause] tells which.
 //     The handler has the lease from [LeaseFrom], and its token to write beside what it protects.
 //   - A store that fails lets nobody through: the answer is 503 with Retry-After ([Config.FailOpen] is the other choice).
-//   - Errors are returned to echo and not written: a fresh [echo.HTTPError] that is errors.Is(err, [locks.ErrHeld]) where
+//   - A lease that was lost under a handler that neither answered nor returned an error is 503 with Retry-After and the
+//     type [lockhttp.TypeLost]: the work may not have been alone.
+//   - Errors are returned to echo and not written, with Content-Type and Retry-After set beforehand (what that means for an
+//     HTTPErrorHandler of the host is told at [Config.ErrorHandler]): a fresh [echo.HTTPError] that is errors.Is(err, [locks.ErrHeld]) where
 //     that is the reason. The handler's own error is returned as it is.
 //
 // # What it does not promise
@@ -33,8 +36,8 @@
 // # Where it belongs
 //
 // On a route, on a group, or in Echo.Use; not in Echo.Pre, where the route is not known yet: there a request is refused
-// with 500 and an error in the log. Requests that match no route (404, 405) pass, and so does an [echo.Context] made by
-// hand, in a test, that has no SetPath. Behind authentication, so that strangers cannot hold keys; registered twice for
+// with 500 and an error in the log. Requests that match no route (404, 405) pass, those that [echo.RouteNotFound] answers
+// among them, and so does an [echo.Context] made by hand, in a test, that has no SetPath. Behind authentication, so that strangers cannot hold keys; registered twice for
 // one request it acts once.
 //
 //   - middleware.Recover: before or after, either works.
@@ -45,14 +48,18 @@
 //   - middleware.BodyLimit and Decompress: before, since the body may be read here, see [Config.BodyLimit].
 //
 // Where requests may wait, the server's WriteTimeout counts from the end of the wait; under a writer that cannot move its
-// deadline the wait is at most half of it. A write deadline that an earlier
-// middleware set by itself, with [http.ResponseController], is replaced then; one that the handler sets stays.
+// deadline the wait is at most half of it. A write deadline that an earlier middleware set by itself, with
+// [http.ResponseController], is replaced then; one that the handler sets stays.
+//
+// The handler's c.Response().Writer is one of ours, which has the host's under Unwrap: so a lost lease is not answered on
+// a connection that was hijacked.
 //
 // # Whose keys
 //
 // Clients choose keys, so two clients can choose the same. By default keys are told apart by method and route only, and
 // one tenant's request can hold, or find out about, the key of another's. Where there are tenants, put the tenant that
-// authentication found into [Config.KeyScope]; see [MethodAndRoute].
+// authentication found into [Config.KeyScope]; see [MethodAndRoute]. Route is the pattern: neither the values of its
+// parameters nor virtual hosts tell keys apart.
 //
 // Resources of the middleware begin with [lockhttp.RequestTag]; the REST API refuses those, so that no REST call frees or
 // blocks a request. The admin routes show them.

@@ -59,7 +59,7 @@ func TestALossThatOnlyTheReleaseFindsIsToldToo(t *testing.T) {
 		}, func(config *echolock.Config) {
 			config.OnLost = func(_ *locks.Lease, err error) { told = append(told, err) }
 		})
-		wantProblem(t, rig.post("a1"), http.StatusServiceUnavailable, echolock.TypeLost)
+		wantProblem(t, rig.post("a1"), http.StatusServiceUnavailable, lockhttp.TypeLost)
 		synctest.Wait()
 		if len(told) != 1 || !errors.Is(told[0], locks.ErrExpired) {
 			t.Errorf("told %v, want ErrExpired once", told)
@@ -99,7 +99,7 @@ func TestTheAnswerWhenTheLeaseWasLost(t *testing.T) {
 				w := rig.post("a1")
 				wantCode(t, w, test.status)
 				if test.status == http.StatusServiceUnavailable {
-					wantProblem(t, w, test.status, echolock.TypeLost)
+					wantProblem(t, w, test.status, lockhttp.TypeLost)
 					if w.Header().Get("Retry-After") == "" {
 						t.Error("no Retry-After")
 					}
@@ -107,18 +107,6 @@ func TestTheAnswerWhenTheLeaseWasLost(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAnUpgradedConnectionGetsNoAnswerWhenTheLeaseWasLost(t *testing.T) {
-	rig := newGuardRig(t)
-	rig.HTTPErrorHandler = func(err error, _ echo.Context) { t.Errorf("an answer for %v", err) }
-	rig.pay(func(echo.Context) error {
-		rig.store.Expire(payResource("a1"))
-		return nil // as a WebSocket's handler does in the end
-	})
-	r := payRequest("a1")
-	r.Header.Set("Upgrade", "websocket")
-	rig.serve(r)
 }
 
 func TestALateReleaseLeavesTheNextHolderAlone(t *testing.T) {

@@ -1,6 +1,8 @@
 package echolock
 
 import (
+	"cmp"
+
 	"github.com/labstack/echo/v4"
 
 	"github.com/rowlease/rowlease/locks"
@@ -57,6 +59,7 @@ func (config Config) ToMiddleware() (echo.MiddlewareFunc, error) {
 type guard struct {
 	Config
 	sources []source
+	known   knownRoutes
 }
 
 // serve answers one request.
@@ -67,7 +70,7 @@ func (g *guard) serve(c echo.Context, next echo.HandlerFunc) error {
 	if !g.GuardSafeMethods && isSafe(c.Request().Method) {
 		return next(c)
 	}
-	switch ok, err := routed(c); {
+	switch ok, err := g.routed(c); {
 	case err != nil:
 		return err
 	case !ok:
@@ -76,10 +79,14 @@ func (g *guard) serve(c echo.Context, next echo.HandlerFunc) error {
 	if g.BeforeFunc != nil {
 		g.BeforeFunc(c)
 	}
+	request, header := c.Request(), c.Response().Header()
 	r, err := g.prepare(c)
+	if over := request.Context().Err(); over != nil { // the body came slowly, and echo may have taken c back
+		return setHeader(header, cmp.Or(err, unavailable(over)))
+	}
 	switch {
 	case err != nil:
-		return g.fail(c, c.Response().Header(), err)
+		return g.fail(c, header, err)
 	case r == nil || holdingOf(c.Request().Context()).holds(g.Locker, r.resource):
 		return next(c)
 	}
@@ -89,9 +96,13 @@ func (g *guard) serve(c echo.Context, next echo.HandlerFunc) error {
 
 // prepare finds out what the request is to hold: nil when it has no key and needs none.
 func (g *guard) prepare(c echo.Context) (*run, error) {
+	request := c.Request()
 	key, err := g.key(c)
 	if err != nil {
 		return nil, err
+	}
+	if over := request.Context().Err(); over != nil { // no echo.Context for the host's functions any more
+		return nil, unavailable(over)
 	}
 	if key == "" {
 		if g.MissingKey == MissingKeyPasses {

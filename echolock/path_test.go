@@ -89,7 +89,7 @@ func TestResourcesUnderEveryMount(t *testing.T) {
 					t.Errorf("POST %s = %d %s, %v, %d rows; want %q held", path, w.Code, w.Body, err, store.Rows(), c.resource)
 					continue
 				}
-				wantStatus(t, send(e, "POST", path+"/renew", `{"owner":"w1"}`), 200, "")
+				wantStatus(t, send(e, "POST", path+"/renew", `{"owner":"w1","ttl_seconds":9}`), 200, "")
 				wantStatus(t, send(e, "GET", path, ""), 200, "")
 				wantStatus(t, send(e, "HEAD", path, ""), 200, "")
 				wantStatus(t, send(e, "DELETE", path+"?owner=w2", ""), 403, lockhttp.TypeNotOwner)
@@ -120,7 +120,7 @@ func TestRefusedNames(t *testing.T) {
 	} {
 		wantStatus(t, send(e, "POST", "/locks/"+segment, `{"owner":"w1"}`), want.status, want.problem)
 		wantStatus(t, send(e, "GET", "/locks/"+segment, ""), want.status, want.problem)
-		wantStatus(t, send(e, "POST", "/locks/"+segment+"/renew", `{"owner":"w1"}`), want.status, want.problem)
+		wantStatus(t, send(e, "POST", "/locks/"+segment+"/renew", `{"owner":"w1","ttl_seconds":9}`), want.status, want.problem)
 		wantStatus(t, send(e, "DELETE", "/locks/"+segment+"?owner=w1", ""), want.status, want.problem)
 	}
 	wantStatus(t, send(e, "POST", "/locks//renew", `{"owner":"w1"}`), 422, lockhttp.TypeInvalid)

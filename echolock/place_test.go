@@ -77,6 +77,67 @@ func TestWhatMatchesNoRoutePasses(t *testing.T) {
 	}
 }
 
+// echo's Group.Use adds routes of its own, so that a group's middleware sees what matches no route.
+func TestWhatMatchesNoRouteOfAGroupPasses(t *testing.T) {
+	gone := func(c echo.Context) error { return c.NoContent(http.StatusGone) }
+	for name, mount := range map[string]func(rig *guardRig, g *echo.Group){
+		"group's Use": func(rig *guardRig, g *echo.Group) { g.Use(rig.guard()) },
+		"Use":         func(rig *guardRig, g *echo.Group) { rig.Use(rig.guard()); g.Use(middleware.Recover()) },
+		"virtual host": func(rig *guardRig, _ *echo.Group) {
+			rig.Host("example.com", rig.guard()).Group("/api").POST("/pay", created)
+		},
+		"own":        func(rig *guardRig, g *echo.Group) { g.Use(rig.guard()); g.RouteNotFound("/own/*", gone) },
+		"everywhere": func(rig *guardRig, _ *echo.Group) { rig.Use(rig.guard()); rig.RouteNotFound("/*", gone) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newGuardRig(t)
+			g := rig.Group("/api")
+			mount(rig, g)
+			g.POST("/pay", created)
+			g.POST("", created)
+			for _, key := range []string{"", "a1"} {
+				for _, asked := range []string{"POST /api/nowhere", "PUT /api/pay", "PUT /api", "LOCK /api/pay", "POST /api/own/x", "PUT /api/pay"} {
+					method, path, _ := strings.Cut(asked, " ")
+					r := httptest.NewRequest(method, path, nil)
+					if key != "" {
+						r.Header.Set("Idempotency-Key", key)
+					}
+					switch w := rig.serve(r); w.Code {
+					case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone:
+					default:
+						t.Errorf("%s: answer = %d %s", asked, w.Code, w.Body)
+					}
+				}
+			}
+			if tries := rig.store.calls.Load(); tries != 0 {
+				t.Errorf("%d acquires for what matches no route", tries)
+			}
+			for range 2 { // the second time it is known
+				wantCode(t, rig.serve(httptest.NewRequest(http.MethodPost, "/api/pay", nil)), http.StatusBadRequest)
+			}
+			if name != "virtual host" {
+				// What a catch-all answered is guarded as soon as it is a route.
+				g.PUT("/pay", created)
+				wantCode(t, rig.serve(httptest.NewRequest(http.MethodPut, "/api/pay", nil)), http.StatusBadRequest)
+				wantCode(t, rig.serve(httptest.NewRequest(http.MethodPost, "/api", nil)), http.StatusBadRequest)
+			}
+		})
+	}
+}
+
+// A route that stands at the very pattern of a catch-all, and one that echo does not list.
+func TestARouteBesideACatchAllIsGuarded(t *testing.T) {
+	rig := newGuardRig(t)
+	rig.Use(rig.guard())
+	rig.RouteNotFound("/*", echo.NotFoundHandler)
+	rig.POST("/*", created)
+	rig.Router().Add(http.MethodPost, "/by-hand", created)
+	for _, path := range []string{"/x", "/by-hand"} {
+		wantCode(t, rig.serve(httptest.NewRequest(http.MethodPost, path, nil)), http.StatusBadRequest)
+	}
+	wantCode(t, rig.serve(httptest.NewRequest(http.MethodPut, "/x", nil)), http.StatusNotFound)
+}
+
 func TestSafeMethodsPassUnlessTheyAreGuarded(t *testing.T) {
 	for _, guarded := range []bool{false, true} {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace} {

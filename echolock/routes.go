@@ -16,7 +16,8 @@ import (
 
 // Authorizer decides whether a request may do this with the resource: nil is yes. An error is 403, and 401 when it is
 // [lockhttp.ErrUnauthenticated] or an [echo.HTTPError] of that status; its text is not shown. The resource is the decoded
-// one, so that no way of escaping it dodges a rule. The request's body must be left unread.
+// one, so that no way of escaping it dodges a rule; the admin routes ask with the prefix of a list, and with "" where the
+// name is no valid one. The request's body must be left unread.
 type Authorizer func(c echo.Context, action lockhttp.Action, resource string) error
 
 // RoutesConfig configures [Mount]. Store and one of Authorize and Anyone are required; the rest has the defaults of
@@ -119,10 +120,16 @@ func onResource(serve func(w http.ResponseWriter, r *http.Request, resource stri
 		case err != nil:
 			return lockhttp.PathProblem().Write(c.Response(), c.Request())
 		}
-		serve(c.Response(), requestOf(c), resource)
+		serve(hostWriter{c.Response()}, requestOf(c), resource)
 		return nil
 	}
 }
+
+// hostWriter tells whether a flush came through: echo's own passes over errors, and panics where the writer cannot flush
+// (that of echo's Timeout).
+type hostWriter struct{ *echo.Response }
+
+func (w hostWriter) FlushError() error { return http.NewResponseController(w.Writer).Flush() }
 
 // contextKey is where a request's context has the echo.Context, for its authorizer. Nobody else may look: echo takes the
 // echo.Context back when the handler returns.

@@ -258,6 +258,37 @@ func TestBehindEchosTimeout(t *testing.T) {
 	t.Error("the grant that nobody was told of is still there")
 }
 
+// Writers that cannot flush, or flush something else than they were given.
+func TestAcquireBehindEchosWriters(t *testing.T) {
+	for name, use := range map[string]echo.MiddlewareFunc{
+		"none":              pass,
+		"timeout":           middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: time.Minute}),
+		"gzip":              middleware.Gzip(),
+		"gzip above a size": middleware.GzipWithConfig(middleware.GzipConfig{MinLength: 1 << 20}),
+		"dump":              middleware.BodyDump(func(echo.Context, []byte, []byte) {}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := echo.New()
+			e.Use(use)
+			store := mount(t, e.Group("/locks"))
+			server := httptest.NewServer(e)
+			t.Cleanup(server.Close)
+			answer, err := http.Post(server.URL+"/locks/r", "application/json", strings.NewReader(`{"owner":"w1"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			var got struct{ Acquired bool }
+			if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || answer.StatusCode != http.StatusOK || !got.Acquired {
+				t.Errorf("answer = %d, %+v, %v", answer.StatusCode, got, err)
+			}
+			if _, err := store.Get(t.Context(), "r"); err != nil {
+				t.Errorf("the grant is gone: %v", err)
+			}
+		})
+	}
+}
+
 // slowStore grants long after the request's context has ended.
 type slowStore struct {
 	*memstore.Store

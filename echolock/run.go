@@ -30,6 +30,7 @@ type run struct {
 	patience *patience // nil without a wait
 	lease    *locks.Lease
 	tellLost func(error)
+	writer   guardedWriter
 	err      error // the handler's
 }
 
@@ -87,6 +88,8 @@ func (r *run) work(ctx context.Context, lease *locks.Lease) error {
 	}
 	held := &holding{lease: lease, locker: r.Locker, outer: holdingOf(ctx)}
 	request := r.request.WithContext(context.WithValue(ctx, holdingKey{}, held))
+	response := r.c.Response()
+	r.writer.ResponseWriter, response.Writer = response.Writer, &r.writer
 	r.c.SetRequest(request)
 	r.c.Set(r.ContextKey, lease)
 	defer r.putBack(request)
@@ -96,15 +99,21 @@ func (r *run) work(ctx context.Context, lease *locks.Lease) error {
 
 func (r *run) handle(lease *locks.Lease) error {
 	if r.OnAcquired != nil {
-		if err := r.OnAcquired(r.c, lease); err != nil || r.c.Response().Committed {
+		if err := r.OnAcquired(r.c, lease); err != nil {
 			return setHeader(r.header, err)
+		}
+		if err := r.request.Context().Err(); err != nil {
+			return err
+		}
+		if r.c.Response().Committed {
+			return nil
 		}
 	}
 	return r.next(r.c)
 }
 
-// putBack gives the echo.Context its old request again, since the work's context ends now. Where the request is over that
-// would gain nothing, and the echo.Context may be another request's by now.
+// putBack gives the echo.Context its old request and writer again, since the work's context ends now. Where the request is
+// over that would gain nothing, and the echo.Context may be another request's by now.
 func (r *run) putBack(work *http.Request) {
 	// What the handler has parsed belongs to the request: the server deletes the files of a multipart form.
 	if r.request.MultipartForm == nil {
@@ -113,10 +122,18 @@ func (r *run) putBack(work *http.Request) {
 	if r.request.Form == nil {
 		r.request.Form, r.request.PostForm = work.Form, work.PostForm
 	}
-	if r.request.Context().Err() == nil {
-		r.c.SetRequest(r.request)
+	if r.over() {
+		return
+	}
+	r.c.SetRequest(r.request)
+	if response := r.c.Response(); response.Writer == &r.writer { // else it is one that the handler left behind
+		response.Writer = r.writer.ResponseWriter
 	}
 }
+
+// over tells a request whose context has ended. Its echo.Context is no longer ours, nor the host's: under a Timeout
+// middleware before us echo may have given it to another request.
+func (r *run) over() bool { return r.request.Context().Err() != nil }
 
 // finish is the answer when the handler has run. Its error is returned as it is, with a lease that was lost, too.
 func (r *run) finish(err error) error {
@@ -127,9 +144,11 @@ func (r *run) finish(err error) error {
 	switch {
 	case r.err != nil || !lostIt:
 		return r.err
-	case r.request.Header.Get(echo.HeaderUpgrade) != "": // the connection is no longer the server's
+	case r.writer.hijacked.Load(): // the connection is no longer the server's
 		return nil
-	case r.request.Context().Err() == nil && r.c.Response().Committed: // the client has its answer
+	case r.over():
+		return setHeader(r.header, lost(err))
+	case r.c.Response().Committed: // the client has its answer
 		return nil
 	}
 	return r.fail(r.c, r.header, lost(err))
@@ -150,8 +169,10 @@ func (r *run) refuse(err error) error {
 	if held != nil || errors.As(err, &held) {
 		return setHeader(r.header, r.deny(held))
 	}
-	over := r.request.Context().Err() != nil
-	if r.FailOpen && !over && !errors.Is(err, locks.ErrClosed) && !errors.Is(err, locks.ErrInvalid) {
+	if r.over() {
+		return setHeader(r.header, unavailable(err))
+	}
+	if r.FailOpen && !errors.Is(err, locks.ErrClosed) && !errors.Is(err, locks.ErrInvalid) {
 		r.c.Logger().Errorf("echolock: request runs without a lease: resource %q: %v", r.resource, err)
 		return r.next(r.c)
 	}
@@ -159,7 +180,7 @@ func (r *run) refuse(err error) error {
 }
 
 func (r *run) deny(held *locks.HeldError) error {
-	if r.DenyHandler != nil {
+	if r.DenyHandler != nil && !r.over() {
 		return r.DenyHandler(r.c, held)
 	}
 	// The cause is not all of the acquire's error: a deadline in it would make echo's ContextTimeout answer 503.

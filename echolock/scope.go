@@ -20,35 +20,13 @@ import (
 //		scope, err := echolock.MethodAndRoute(c)
 //		return append(scope, tenantOf(c)), err
 //	},
+//
+// The pattern stands for all its parameters' values, and for all virtual hosts that have it: /t/:tenant/pay is one scope
+// for every tenant, and with the lookup "param:id" the orders 7 of all shops are one key on /shops/:shop/orders/:id. What
+// else tells keys apart is to be appended too, such as c.Param("shop"), or c.Request().Host where hosts are told apart. A
+// part must not be empty.
 func MethodAndRoute(c echo.Context) ([]string, error) {
 	return []string{c.Request().Method, c.Path()}, nil
-}
-
-var errPre = errors.New("echolock: the middleware must not be in Echo.Pre, where the route is not known yet: move it to Echo.Use, a group or a route")
-
-// routed tells whether there is anything to guard: a request that matched no route passes.
-func routed(c echo.Context) (bool, error) {
-	if c.Path() != "" {
-		return c.Get(echo.ContextKeyHeaderAllow) == nil, nil // echo's answer 405, or 204 to OPTIONS
-	}
-	// Either no route matched, or echo has not looked yet.
-	r, e := c.Request(), c.Echo()
-	if e == nil {
-		return false, nil
-	}
-	router, ok := e.Routers()[r.Host]
-	if !ok {
-		router = e.Router()
-	}
-	probe := e.NewContext(r, nil)
-	router.Find(r.Method, echo.GetPath(r), probe)
-	if probe.Path() == "" {
-		return false, nil
-	}
-	c.Logger().Error(errPre)
-	return false, &echo.HTTPError{
-		Code: http.StatusInternalServerError, Message: http.StatusText(http.StatusInternalServerError), Internal: errPre,
-	}
 }
 
 // isSafe tells the methods that change nothing (RFC 9110, 9.2.1).

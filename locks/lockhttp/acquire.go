@@ -27,8 +27,9 @@ var acquireShape = shape{"owner": aString, "ttl_seconds": anInteger, "metadata":
 //
 // The header Idempotency-Key is the attempt: the same request sent again finds the same grant, unchanged. It is taken as
 // it is written, and has the rules of an owner: else 422, and 400 when it is given more than once. Without it, a grant
-// whose answer cannot be delivered (the client has gone, the store's answer was lost) is given back in the background.
-// An answer that the client's system took and lost is beyond that: only the attempt helps there, or the lease's end.
+// whose answer cannot be delivered (the client has gone, the store's answer was lost) is given back in the background,
+// for some seconds: when the store is out of reach for longer, the lease lasts until its end. An answer that the client's
+// system took and lost is beyond that: only the attempt helps there, or the lease's end.
 func (a *API) Acquire(w http.ResponseWriter, r *http.Request, resource string) {
 	a.serve(w, r, ActionAcquire, resource, func() error { return a.acquire(w, r, resource) })
 }
@@ -51,28 +52,38 @@ func (a *API) acquire(w http.ResponseWriter, r *http.Request, resource string) e
 		return a.store.Acquire(ctx, request)
 	}, func(_ locks.Lock, err error) { // after the answer below
 		if !named && mayBeGranted(err) {
-			a.giveBack(r, request)
+			a.giveBack(r, request, err == nil)
 		}
 	})
+	granted := err == nil
 	if err == nil && !named {
 		err = r.Context().Err() // nobody is there to take the answer
 	}
 	var busyHolder *locks.HeldError
 	switch {
 	case err == nil:
-		if err := answer(w, r, http.StatusOK, granted{true, complete(lock)}); err != nil && !named {
-			a.giveBack(r, request)
-		}
-		return nil
+		return a.grant(w, r, lock, request, named)
 	case errors.As(err, &busyHolder):
 		return a.refuseHeld(w, r, resource, busyHolder)
 	case errors.Is(err, locks.ErrHeld):
 		return a.refuseHeld(w, r, resource, locks.Held(resource, nil))
 	}
 	if !named && mayBeGranted(err) {
-		a.giveBack(r, request)
+		a.giveBack(r, request, granted)
 	}
 	return err
+}
+
+// grant tells the client of its lease. An attempt that the client named is not given back: its retry must find it.
+func (a *API) grant(w http.ResponseWriter, r *http.Request, lock locks.Lock, request locks.Request, named bool) error {
+	value := grantedAnswer{true, complete(lock)}
+	if named {
+		return a.deliver(w, r, value)
+	}
+	if err := answerAtOnce(w, r, http.StatusOK, value); err != nil {
+		a.giveBack(r, request, true)
+	}
+	return nil
 }
 
 func (a *API) readAcquire(r *http.Request, resource string) (request locks.Request, named bool, err error) {
@@ -118,7 +129,7 @@ func attemptOf(r *http.Request) (attempt string, named bool, err error) {
 	}
 }
 
-type granted struct {
+type grantedAnswer struct {
 	Acquired bool   `json:"acquired"`
 	Lock     record `json:"lock"`
 }

@@ -18,8 +18,8 @@ type AdminConfig struct {
 	Authorize Authorizer
 	// Audit is told of every force release that went to the store, whatever came of it, before the answer is written. The
 	// context is not the request's: it does not end when the client goes away, but after CallLimit. Where an outcome
-	// becomes known only after the answer was given up, Audit is called a second time, on another goroutine. Default:
-	// nobody is told.
+	// becomes known only after the answer was given up, Audit is called a second time, on another goroutine, after the
+	// first call has returned. A panic passes through, and is logged in the second call. Default: nobody is told.
 	Audit func(ctx context.Context, release ForceRelease)
 	// Challenge is the WWW-Authenticate header of a 401. Default: Bearer.
 	Challenge string
@@ -82,10 +82,26 @@ func NewAdmin(config AdminConfig) (*Admin, error) {
 	}, nil
 }
 
+// admit asks before it judges: who may not look is not told either what a name has to be like.
+func (a *Admin) admit(r *http.Request, action Action, resource string) error {
+	fault := validateResource(resource)
+	asked := resource
+	if fault != nil {
+		asked = ""
+	}
+	if err := a.permit(r, action, asked); err != nil {
+		return err
+	}
+	return fault
+}
+
 // Inspect answers GET and HEAD /admin/locks/{resource}: 200 {"lock":{…}} with every field, or 404.
 func (a *Admin) Inspect(w http.ResponseWriter, r *http.Request, resource string) {
 	a.serve(w, r, ActionInspect, resource, func() error {
 		if err := a.admit(r, ActionInspect, resource); err != nil {
+			return err
+		}
+		if _, err := readQuery(r); err != nil {
 			return err
 		}
 		lock, err := call.Do(r.Context(), a.limit, func(ctx context.Context) (locks.Lock, error) {

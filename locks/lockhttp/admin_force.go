@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -47,14 +48,30 @@ func (a *Admin) forceRelease(w http.ResponseWriter, r *http.Request, resource st
 		defer cancel()
 		a.audit(ctx, ForceRelease{Resource: resource, Token: token, Reason: reason, Released: released, Err: err, Request: r})
 	}
+	told := make(chan struct{})
 	released, err := call.Do(detached(r), a.limit, func(ctx context.Context) (locks.Lock, error) {
 		return a.forcer.ForceRelease(ctx, resource, token)
-	}, tell)
-	tell(released, err)
+	}, func(released locks.Lock, err error) {
+		<-told // first that it is not known, then what it was
+		defer a.logPanic(r, resource)
+		tell(released, err)
+	})
+	func() {
+		defer close(told)
+		tell(released, err)
+	}()
 	if err != nil {
 		return err
 	}
 	return a.deliver(w, r, one{complete(released)})
+}
+
+// logPanic is deferred where nobody else could recover: a panic of the host's audit must not end the process.
+func (a *Admin) logPanic(r *http.Request, resource string) {
+	if p := recover(); p != nil {
+		a.logger.ErrorContext(detached(r), "lockhttp: the audit of a force release panicked",
+			"resource", resource, "panic", p, "stack", string(debug.Stack()))
+	}
 }
 
 // readForce reads token and reason. What is malformed comes first, then what must be there, then what cannot match.
@@ -109,7 +126,7 @@ func seenToken(header http.Header, query query) (int64, error) {
 	case !isInteger(tag):
 		return 0, noSuchToken()
 	}
-	if token, err = integerIn("token", tag, 1, maxToken); err != nil {
+	if token, err = tokenFrom(tag); err != nil {
 		return 0, noSuchToken()
 	}
 	return token, nil

@@ -15,19 +15,22 @@ import (
 //	200 {"locks":[{…},…],"next_cursor":"…"}
 //
 // with the live leases in byte order of their resources, every field shown. limit is 1 to 1,000, 100 where it is not
-// given; next_cursor is null on the last page. A prefix, owner or cursor that is given and empty is as if not given. A
-// limit that is no integer is 400; one out of range, a broken cursor, and a prefix or owner that breaks the rules are 422.
+// given; next_cursor is null on the last page. A parameter that is given and empty is as if not given. A limit that is no integer is 400; one out of range, a broken cursor, and a prefix or owner that breaks the rules are 422.
 func (a *Admin) List(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r, ActionList, "", func() error { return a.list(w, r) })
 }
 
 func (a *Admin) list(w http.ResponseWriter, r *http.Request) error {
-	// The authorizer is asked about the prefix, so the query comes first here.
-	asked, err := listQueryOf(r)
-	if err != nil {
+	// The authorizer is asked about the prefix, so the query is read first, but judged after: as in admit.
+	query, fault := readQuery(r, "prefix", "owner", "limit", "cursor")
+	if err := a.permit(r, ActionList, query.prefixToAsk()); err != nil {
 		return err
 	}
-	if err := a.permit(r, ActionList, asked.Prefix); err != nil {
+	if fault != nil {
+		return fault
+	}
+	asked, err := listQueryOf(query)
+	if err != nil {
 		return err
 	}
 	page, err := call.Do(r.Context(), a.limit, func(ctx context.Context) (locks.Page, error) {
@@ -50,12 +53,18 @@ func (a *Admin) list(w http.ResponseWriter, r *http.Request) error {
 	return a.deliver(w, r, body)
 }
 
-func listQueryOf(r *http.Request) (locks.ListQuery, error) {
-	fail := func(err error) (locks.ListQuery, error) { return locks.ListQuery{}, err }
-	query, err := readQuery(r, "prefix", "owner", "limit", "cursor")
-	if err != nil {
-		return fail(err)
+// prefixToAsk is the prefix for the authorizer. Where it is none, a list is refused afterwards, whatever the answer.
+func (q query) prefixToAsk() string {
+	prefix, _, err := q.one("prefix")
+	if err != nil || locks.ValidateResource(prefix) != nil {
+		return ""
 	}
+	return prefix
+}
+
+func listQueryOf(query query) (locks.ListQuery, error) {
+	fail := func(err error) (locks.ListQuery, error) { return locks.ListQuery{}, err }
+	var err error
 	var asked locks.ListQuery
 	var cursor string
 	for _, text := range []struct {
@@ -66,11 +75,11 @@ func listQueryOf(r *http.Request) (locks.ListQuery, error) {
 			return fail(err)
 		}
 	}
-	limit, limited, err := query.one("limit")
+	limit, _, err := query.one("limit")
 	if err != nil {
 		return fail(err)
 	}
-	if limited {
+	if limit != "" {
 		if !isInteger(limit) {
 			return fail(refuse(malformed, "limit", "limit must be an integer."))
 		}

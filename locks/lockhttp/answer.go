@@ -3,6 +3,7 @@ package lockhttp
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -19,6 +20,27 @@ func answer(w http.ResponseWriter, r *http.Request, status int, value any) error
 	}
 	setCommon(w.Header(), "application/json")
 	return send(w, r, status, body)
+}
+
+// answerAtOnce is answer for what the client must learn of: it sends what it wrote, since a small answer would else wait
+// in a buffer that takes everything, and fails only after the handler has returned. Without an error the answer has
+// left as far as anybody can tell. The request's context says nothing more from here on: it also ends when a client
+// hangs up because it has what it wanted.
+func answerAtOnce(w http.ResponseWriter, r *http.Request, status int, value any) error {
+	body, err := encode(value)
+	if err != nil {
+		return err
+	}
+	setCommon(w.Header(), "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // a flush would make it chunked
+	if err := send(w, r, status, body); err != nil {
+		return err
+	}
+	err = http.NewResponseController(w).Flush()
+	if err != nil && !errors.Is(err, http.ErrNotSupported) { // what buffers on purpose, a timeout's writer say, cannot tell
+		return fmt.Errorf("answer not sent: %w", err)
+	}
+	return nil
 }
 
 func setCommon(header http.Header, contentType string) {
@@ -69,7 +91,7 @@ func metadataOf(metadata json.RawMessage) json.RawMessage {
 
 // record is a lease in an answer.
 type record struct {
-	ID         int64           `json:"id"`
+	ID         int64           `json:"id,omitempty"`
 	Resource   string          `json:"resource"`
 	Owner      string          `json:"owner,omitempty"`
 	Token      int64           `json:"token,omitempty"`
@@ -79,10 +101,11 @@ type record struct {
 	Metadata   json.RawMessage `json:"metadata,omitempty"`
 }
 
-// redacted is the lease for everybody: owner, token and metadata are not there at all.
+// redacted is the lease for everybody: owner, token and metadata are not there at all, and neither is the id, which a
+// store may count up together with the tokens, so that one gives the other away.
 func redacted(lock locks.Lock) record {
 	return record{
-		ID: lock.ID, Resource: lock.Resource, AcquiredAt: instant(lock.AcquiredAt), ExpiresAt: instant(lock.ExpiresAt),
+		Resource: lock.Resource, AcquiredAt: instant(lock.AcquiredAt), ExpiresAt: instant(lock.ExpiresAt),
 		TTLSeconds: wholeSeconds(lock.Remaining),
 	}
 }
@@ -90,7 +113,7 @@ func redacted(lock locks.Lock) record {
 // complete is the lease for its owner and for operators: all eight members, metadata null where there is none.
 func complete(lock locks.Lock) record {
 	all := redacted(lock)
-	all.Owner, all.Token, all.Metadata = lock.Owner, lock.Token, metadataOf(lock.Metadata)
+	all.ID, all.Owner, all.Token, all.Metadata = lock.ID, lock.Owner, lock.Token, metadataOf(lock.Metadata)
 	return all
 }
 

@@ -36,13 +36,14 @@ func New(config Config) (*API, error) {
 		minTTL:      config.MinTTL,
 		maxTTL:      config.MaxTTL,
 		showHolders: config.ShowHolders,
+		background:  background{most: giveBackPending, closing: make(chan struct{})},
 		givingBack:  make(chan struct{}, giveBackCalls),
 	}, nil
 }
 
-// Close refuses further acquires with 503 and waits, until ctx ends, for grants that are being given back in the
-// background because their answer was lost. Call it after the server's own shutdown. What it does not wait for ends by
-// time in the store.
+// Close refuses further acquires with 503. Grants that are being given back in the background because their answer was
+// lost are looked for once more, at once, and Close waits for that until ctx ends. Call it after the server's own
+// shutdown. What was not found, or could not be freed, ends by time in the store.
 func (a *API) Close(ctx context.Context) error { return a.background.close(ctx) }
 
 // admit keeps the middleware's resources out of the REST API, for everybody and before anybody is asked.

@@ -96,6 +96,19 @@ func TestAListAsksAboutThePrefix(t *testing.T) {
 			t.Errorf("%s asked %s, want %s", target, asked, wanted)
 		}
 	}
+	// Who may not, is not told what is wrong with the request; and a name that is none is not asked about.
+	for target, wanted := range map[string]string{
+		"/a?limit=x": `list ""`, "/a?limit=0&prefix=t%2F": `list "t/"`, "/a?cursor=!": `list ""`, "/a?prefix=%FF": `list ""`,
+		"/a?prefix=a&prefix=b": `list ""`, "/a?prefix=t&x=%zz": `list "t"`, "/a?prefix=t&token=1": `list "t"`, "/a/%2E": `inspect ""`,
+		"/a/%FF": `inspect ""`, "/a/r?limit=1": `inspect "r"`,
+	} {
+		w := httptest.NewRecorder()
+		admin.Handler("/a").ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+		want(t, w, 403, "forbidden")
+		if asked != wanted {
+			t.Errorf("%s asked %s, want %s", target, asked, wanted)
+		}
+	}
 	w := httptest.NewRecorder()
 	admin.Handler("/a").ServeHTTP(w, httptest.NewRequest(http.MethodDelete, "/a/r", nil))
 	want(t, w, 403, "forbidden")

@@ -7,21 +7,27 @@ import (
 
 // background counts goroutines that outlive their request.
 type background struct {
+	most    int           // how many may run
+	closing chan struct{} // closed by close
 	mu      sync.Mutex
 	running int
-	closed  bool
 	idle    chan struct{} // closed when running falls to 0; nil while nobody waits
 }
 
-// start runs fn, also when closed: what is lost then has to be given back all the same.
-func (b *background) start(fn func()) {
+// start runs fn and reports whether it does: not when too many run already. It does when closed: what is lost then has to
+// be given back all the same.
+func (b *background) start(fn func()) bool {
 	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running >= b.most {
+		return false
+	}
 	b.running++
-	b.mu.Unlock()
 	go func() {
 		defer b.done()
 		fn()
 	}()
+	return true
 }
 
 func (b *background) done() {
@@ -35,14 +41,20 @@ func (b *background) done() {
 }
 
 func (b *background) isClosed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.closed
+	select {
+	case <-b.closing:
+		return true
+	default:
+		return false
+	}
 }
 
+// close tells what runs to hurry, and waits for it.
 func (b *background) close(ctx context.Context) error {
 	b.mu.Lock()
-	b.closed = true
+	if !b.isClosed() {
+		close(b.closing)
+	}
 	if b.running == 0 {
 		b.mu.Unlock()
 		return nil

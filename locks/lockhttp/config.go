@@ -12,7 +12,8 @@ import (
 
 // Authorizer decides whether a request may do this with the resource: nil is yes. An error is 403, and 401 when it is
 // [ErrUnauthenticated]; its text is not shown. The resource is the decoded one, so that no way of escaping it dodges a
-// rule; for a list it is the prefix that is asked for, "" for all. It must leave the request's body unread. A panic is the
+// rule; for a list it is the prefix that is asked for, "" for all. The admin routes ask with "" also where the name is no
+// valid one, and refuse the request afterwards. It must leave the request's body unread. A panic is the
 // host's, and passes through.
 type Authorizer func(r *http.Request, action Action, resource string) error
 

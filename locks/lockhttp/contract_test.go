@@ -63,7 +63,7 @@ func TestStoreFaultsAre503(t *testing.T) {
 			for _, c := range []call{
 				{"POST", "/locks/r", `{"owner":"w1"}`, nil},
 				{"GET", "/locks/r", "", nil},
-				{"POST", "/locks/r/renew", `{"owner":"w1"}`, nil},
+				{"POST", "/locks/r/renew", `{"owner":"w1","ttl_seconds":9}`, nil},
 				{"DELETE", "/locks/r?owner=w1", "", nil},
 				{"GET", "/admin/locks", "", nil},
 				{"DELETE", "/admin/locks/r?token=1&reason=x", "", nil},
@@ -134,7 +134,7 @@ func TestEncodedResourcesAreOneRowEach(t *testing.T) {
 			t.Errorf("%s made %q and %d rows, want %q", path, got.Lock.Resource, g.store.Rows(), row.resource)
 		}
 		want(t, g.send("GET", path, ""), 200)
-		want(t, g.send("POST", path+"/renew", `{"owner":"w1"}`), 200)
+		want(t, g.send("POST", path+"/renew", `{"owner":"w1","ttl_seconds":9}`), 200)
 		want(t, g.send("DELETE", path+"?owner=w1", ""), 204)
 		if g.store.Rows() != 0 {
 			t.Errorf("%s: DELETE left %d rows", path, g.store.Rows())

@@ -25,9 +25,10 @@
 // # Requests are read strictly
 //
 // Names are case-sensitive and known, given once, and of their own type: 30.0 and "30" are not integers, null is
-// nothing at all. An owner and a token may stand in the query instead of the body, or in both if they agree. What is not JSON in that sense is 400, what is well-formed and breaks a rule is 422, and nothing was
-// changed in either case. Other query parameters than ours are the host's and are left alone, unless they differ from
-// ours in case only.
+// nothing at all. An owner and a token may stand in the query instead of the body, or in both if they
+// agree. What is not JSON in that sense is 400, what is well-formed and breaks a rule is 422, and nothing was changed in
+// either case. Other query parameters than ours are the host's and are left alone; one of ours on a route where it has no
+// meaning, or in another case, is 400.
 //
 // # Retries
 //

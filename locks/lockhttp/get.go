@@ -9,8 +9,8 @@ import (
 )
 
 // Get answers GET and HEAD /locks/{resource}: 200 {"lock":{…}}, or 404 when the resource is free or its lease has ended.
-// The lock has owner, token and metadata only when ?owner= names the holder, or by [Config.ShowHolders]; else these three
-// members are not there. A resource may be refused to an acquire though Get says 404: a transaction is just acquiring it.
+// The lock has id, owner, token and metadata only when ?owner= names the holder, or by [Config.ShowHolders]; else these
+// four members are not there. A resource may be refused to an acquire though Get says 404: a transaction is just acquiring it.
 func (a *API) Get(w http.ResponseWriter, r *http.Request, resource string) {
 	a.serve(w, r, ActionGet, resource, func() error { return a.get(w, r, resource) })
 }

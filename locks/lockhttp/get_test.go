@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rowlease/rowlease/locks"
@@ -14,7 +17,7 @@ import (
 func TestGetShowsOnlyTheOwnerEverything(t *testing.T) {
 	g := newRig(t)
 	want(t, g.send("POST", "/locks/r", `{"owner":"w 1","metadata":{"a":1}}`), 200)
-	redacted := regexp.MustCompile(`^{"lock":{"id":\d+,"resource":"r","acquired_at":"[^"]+Z","expires_at":"[^"]+Z","ttl_seconds":30}}` + "\n$")
+	redacted := regexp.MustCompile(`^{"lock":{"resource":"r","acquired_at":"[^"]+Z","expires_at":"[^"]+Z","ttl_seconds":30}}` + "\n$")
 	full := regexp.MustCompile(`^{"lock":{"id":\d+,"resource":"r","owner":"w 1","token":\d+,"acquired_at":"[^"]+Z","expires_at":"[^"]+Z","ttl_seconds":30,"metadata":{"a":1}}}` + "\n$")
 	for query, pattern := range map[string]*regexp.Regexp{
 		"": redacted, "?owner=w2": redacted, "?owner=w": redacted, "?owner=W%201": redacted, "?other=1": redacted,
@@ -31,6 +34,9 @@ func TestGetShowsOnlyTheOwnerEverything(t *testing.T) {
 			t.Errorf("HEAD Content-Length = %s, want %s", got, want)
 		}
 	}
+	for _, name := range []string{"token", "ttl_seconds", "metadata", "reason", "prefix", "limit", "cursor", "Limit"} {
+		want(t, g.send("GET", "/locks/r?"+name+"=1", ""), 400, "malformed-request", strings.ToLower(name))
+	}
 	want(t, g.send("GET", "/locks/r?owner=", ""), 422, "invalid-field", "owner")
 	want(t, g.send("GET", "/locks/r?owner=a&owner=b", ""), 400, "malformed-request", "owner")
 	want(t, g.send("GET", "/locks/r?Owner=a", ""), 400, "malformed-request", "owner")
@@ -41,6 +47,20 @@ func TestGetShowsOnlyTheOwnerEverything(t *testing.T) {
 	g.acquire("r", "w1")
 	if got := parse(t, g.send("GET", "/locks/r", "")); got.Lock.Owner == nil || *got.Lock.Owner != "w1" {
 		t.Errorf("ShowHolders: lock = %+v", got.Lock)
+	}
+}
+
+// Ids and tokens may run in step, so that a stranger who saw an id could name the token.
+func TestAStrangerSeesFourMembers(t *testing.T) {
+	g := newRig(t)
+	g.acquire("r", "w1")
+	var got struct{ Lock map[string]any }
+	if err := json.Unmarshal(g.send("GET", "/locks/r", "").Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Sorted(maps.Keys(got.Lock))
+	if want := []string{"acquired_at", "expires_at", "resource", "ttl_seconds"}; !slices.Equal(names, want) {
+		t.Errorf("members = %v, want %v", names, want)
 	}
 }
 

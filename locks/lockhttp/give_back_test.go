@@ -99,6 +99,10 @@ func TestLostAnswers(t *testing.T) {
 				return g.store.Store.ReleaseAttempt(ctx, resource, owner, attempt)
 			}
 			g.ServeHTTP(deaf{httptest.NewRecorder()}, r)
+			time.Sleep(3 * time.Second)
+		},
+		"the answer waited in a buffer that could not be sent": func(g *rig, r *http.Request) {
+			g.ServeHTTP(stuck{httptest.NewRecorder(), errors.New("connection reset")}, r)
 		},
 	} {
 		for _, key := range []string{"", "k1"} {

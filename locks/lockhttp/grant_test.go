@@ -20,9 +20,7 @@ func TestRenew(t *testing.T) {
 			t.Errorf("renewed = %+v, first %+v", got, first)
 		}
 	}
-	if got := parse(t, g.send("POST", "/locks/r/renew", `{"owner":"w1"}`)).Lock.TTLSeconds; got != 30 {
-		t.Errorf("ttl_seconds = %d, want the default 30", got)
-	}
+	want(t, g.send("POST", "/locks/r/renew", `{"owner":"w1"}`), 422, "invalid-field", "ttl_seconds")
 	if got := parse(t, g.send("POST", "/locks/r/renew", `{"owner":"w1","ttl_seconds":1}`)).Lock.TTLSeconds; got != 1 {
 		t.Errorf("ttl_seconds = %d, want 1: a renew may also shorten", got)
 	}
@@ -58,10 +56,10 @@ func TestLostGrants(t *testing.T) {
 			g := newRig(t)
 			token := row.prepare(g)
 			before := g.holder("r")
-			want(t, g.send("POST", "/locks/r/renew", fmt.Sprintf(`{"owner":"w1","token":%d}`, token)), row.renew, row.problem)
+			want(t, g.send("POST", "/locks/r/renew", fmt.Sprintf(`{"owner":"w1","ttl_seconds":9,"token":%d}`, token)), row.renew, row.problem)
 			want(t, g.send("DELETE", fmt.Sprintf("/locks/r?owner=w1&token=%d", token), ""), row.release, row.problem)
 			if row.problem != "superseded" { // without a token there is no older grant
-				want(t, g.send("POST", "/locks/r/renew", `{"owner":"w1"}`), row.renew, row.problem)
+				want(t, g.send("POST", "/locks/r/renew", `{"owner":"w1","ttl_seconds":9}`), row.renew, row.problem)
 				want(t, g.send("DELETE", "/locks/r", `{"owner":"w1"}`), row.release, row.problem)
 			}
 			if got := g.holder("r"); got != before {

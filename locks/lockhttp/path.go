@@ -81,5 +81,7 @@ func segmentFits(segment, text string, open bool) bool {
 
 // PathProblem is the answer to a request whose path does not tell its resource without doubt.
 func PathProblem() Problem {
-	return refusalOf(refuse(malformed, "resource", "The path does not tell the resource without doubt: it was rewritten, or escaped wrongly.")).problem(always)
+	return refusalOf(refuse(malformed, "resource",
+		"The path does not tell the resource without doubt: it was rewritten on its way, or has raw characters that must be "+
+			"percent-encoded, like blanks, quotes, < > ^ { | } and all that is not ASCII.")).problem(always)
 }

@@ -56,6 +56,26 @@ func TestHeldProblem(t *testing.T) {
 	}
 }
 
+// What middleware refuses has the statuses and titles of the table.
+func TestProblemsForMiddleware(t *testing.T) {
+	for _, row := range []struct {
+		problem       lockhttp.Problem
+		urn           string
+		status, after int
+		field, detail string
+	}{
+		{lockhttp.Malformed("Idempotency-Key", "d"), lockhttp.TypeMalformed, 400, 0, "Idempotency-Key", "d"},
+		{lockhttp.TooLarge("d"), lockhttp.TypeTooLarge, 413, 0, "body", "d"},
+		{lockhttp.Lost(), lockhttp.TypeLost, 503, 1, "", lockhttp.Lost().Detail},
+	} {
+		p := row.problem
+		if p.Type != row.urn || p.Status != row.status || p.RetryAfterSeconds != row.after || p.Field != row.field ||
+			p.Detail != row.detail || p.Detail == "" || p.Title == "" {
+			t.Errorf("problem = %+v, want %+v", p, row)
+		}
+	}
+}
+
 func TestRetryAfter(t *testing.T) {
 	for left, want := range map[time.Duration]int{
 		-time.Second: 1, 0: 1, 1: 1, time.Second: 1, time.Second + 1: 1, time.Second + time.Microsecond: 2,

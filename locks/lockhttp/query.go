@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rowlease/rowlease/locks"
@@ -12,16 +13,26 @@ import (
 // query is the part of a request's query that is ours. Other parameters belong to the host.
 type query struct{ values url.Values }
 
-// readQuery parses the query and looks for names that differ from ours in case only.
+// queryNames are ours on every route, also where they have no meaning: a ttl_seconds that stands in the query by mistake
+// must not be passed over in silence.
+var queryNames = []string{"owner", "token", "ttl_seconds", "metadata", "reason", "prefix", "limit", "cursor"}
+
+// readQuery parses the query, of which the route knows these names, and refuses others of ours and wrong cases. What could
+// be read is returned with the error, for an authorizer.
 func readQuery(r *http.Request, names ...string) (query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return query{}, refuse(malformed, "query", "The query is not escaped as it must be.")
+		return query{values}, refuse(malformed, "query",
+			"The query is not percent-encoded: % begins an escape of two hex digits (and is %25 itself), and ; is %3B.")
 	}
 	for name := range values {
-		for _, right := range names {
-			if name != right && strings.EqualFold(name, right) {
-				return query{}, refuse(malformed, right, "Names are case-sensitive: write "+right+".")
+		for _, right := range queryNames {
+			switch {
+			case !strings.EqualFold(name, right):
+			case !slices.Contains(names, right):
+				return query{values}, refuse(malformed, right, right+" does not belong into the query of this request.")
+			case name != right:
+				return query{values}, refuse(malformed, right, "Names are case-sensitive: write "+right+".")
 			}
 		}
 	}
@@ -64,11 +75,9 @@ func tokenFrom(text string) (int64, error) {
 	if !isInteger(text) {
 		return 0, refuse(malformed, "token", "token must be an integer.")
 	}
-	return integerIn("token", text, 1, maxToken)
+	number, _ := strconv.ParseInt(text, 10, 64) // what is too long becomes the nearest, which is no token either
+	return number, locks.ValidateToken(number)
 }
-
-// maxToken is the largest fencing token, see [locks.ValidateToken].
-const maxToken = 1<<53 - 1
 
 // ownerFrom looks at an owner that the request must name.
 func ownerFrom(owner string, given bool) (string, error) {

@@ -10,8 +10,8 @@ import (
 
 var renewShape = shape{"owner": aString, "ttl_seconds": anInteger, "token": anInteger}
 
-// Renew answers POST /locks/{resource}/renew. The body is {"owner":"w1","ttl_seconds":30,"token":7}; owner is required,
-// and the token is wise: without it any grant of that owner is renewed, also the one of a colleague that came after a
+// Renew answers POST /locks/{resource}/renew. The body is {"owner":"w1","ttl_seconds":30,"token":7}; owner and
+// ttl_seconds are required, and the token is wise: without it any grant of that owner is renewed, also the one of a colleague that came after a
 // worker which slept past its lease. The answer is 200 {"lock":{…}} with the new end, now + ttl_seconds, and the same
 // token and acquired_at; or 409, with a type of its own for another owner, an ended lease, a newer grant of the same
 // owner, and a resource that is not held. Repeating it does no harm.
@@ -34,6 +34,9 @@ func (a *API) renew(w http.ResponseWriter, r *http.Request, resource string) err
 	grant, err := grantFrom(resource, query, body)
 	if err != nil {
 		return err
+	}
+	if _, given := body["ttl_seconds"]; !given {
+		return &locks.InvalidError{Field: "ttl_seconds", Reason: "is required"}
 	}
 	ttl, err := a.ttlFrom(body)
 	if err != nil {

@@ -77,6 +77,21 @@ func TestOverARealConnection(t *testing.T) {
 	}
 }
 
+// A client that forgot to encode is told so.
+func TestRawCharactersInAnAddressAreExplained(t *testing.T) {
+	server := httptest.NewServer(newRig(t))
+	t.Cleanup(server.Close)
+	for target, words := range map[string]string{
+		`/locks/a"b`: "percent-encoded", "/locks/ü": "percent-encoded", "/locks/a{b}": "percent-encoded",
+		"/locks/r?owner=a;b": "%3B", "/locks/r?owner=100%": "%25",
+	} {
+		status, body := exchange(t, server.Listener.Addr().String(), "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
+		if status != 400 || !strings.Contains(body, words) {
+			t.Errorf("%s: %d %s, want 400 and %q", target, status, body, words)
+		}
+	}
+}
+
 // HEAD is GET without the body: the same headers, length included.
 func TestHEADHasTheHeadersOfGET(t *testing.T) {
 	g := newRig(t)

@@ -42,6 +42,11 @@ func problemOf(c echo.Context, err error, logger *slog.Logger) lockhttp.Problem 
 		problem = plain(http.StatusServiceUnavailable)
 		problem.Detail = "The request was stopped. Send it again with the same key."
 		problem.RetryAfterSeconds = 1
+	case errors.Is(err, errDatabase):
+		logger.ErrorContext(ctx, "database failed", "error", err)
+		problem = plain(http.StatusServiceUnavailable)
+		problem.Detail = "The database is down or busy. Send the request again with the same key."
+		problem.RetryAfterSeconds = 1
 	case ctx.Err() != nil: // the client has gone, and will not see this
 		problem = plain(http.StatusServiceUnavailable)
 	default:

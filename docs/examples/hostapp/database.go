@@ -13,7 +13,7 @@ import (
 	"github.com/uptrace/bun/dialect/pgdialect"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"github.com/uptrace/bun/schema"
-	_ "modernc.org/sqlite" // driver "sqlite", without cgo
+	"modernc.org/sqlite" // driver "sqlite", without cgo
 )
 
 // maxConnections keeps a burst of requests from taking every connection that the server has.
@@ -58,4 +58,29 @@ func withPragmas(url string) string {
 		separator = "&"
 	}
 	return url + separator + "_pragma=busy_timeout(2000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
+}
+
+// errDatabase is a database that did not do its work: down, busy, full. Nothing is wrong with the request.
+var errDatabase = errors.New("the database failed")
+
+// isMistake tells an error that comes again whenever the statement does, such as a table that is not there. Whatever else
+// a driver says, there are too many ways to be down to list them, the same request may succeed later.
+func isMistake(err error) bool {
+	var postgres interface{ SQLState() string }
+	if errors.As(err, &postgres) {
+		for _, class := range []string{"22", "23", "42"} { // data, constraints, syntax and access
+			if strings.HasPrefix(postgres.SQLState(), class) {
+				return true
+			}
+		}
+		return false
+	}
+	var file *sqlite.Error
+	if errors.As(err, &file) {
+		switch file.Code() & 0xff { // the rest is detail
+		case 1, 19, 20, 21, 25: // SQLITE_ERROR, CONSTRAINT, MISMATCH, MISUSE, RANGE
+			return true
+		}
+	}
+	return false
 }

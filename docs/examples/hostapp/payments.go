@@ -126,10 +126,14 @@ func wait(ctx context.Context, work time.Duration) error {
 	}
 }
 
-// because returns why the context has ended, if it has: drivers only tell that it did.
+// because returns why the context has ended, if it has: drivers only tell that it did. Otherwise it tells a database that
+// is down or busy from a mistake of ours.
 func because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return err
+	if errors.Is(err, errOvertaken) || isMistake(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errDatabase, err)
 }

@@ -59,7 +59,7 @@ func (a *application) close(server *http.Server, grace time.Duration) error {
 	if running != nil { // some were cut short just now
 		running = within(time.Second, server.Shutdown)
 	}
-	err = errors.Join(err, running, within(time.Second, a.rest.Close))
+	err = errors.Join(err, running, within(5*time.Second, a.rest.Close)) // it gives back what clients asked for that hung up
 	if running != nil {
 		err = errors.Join(err, server.Close())
 	}
