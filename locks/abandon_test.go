@@ -68,6 +68,29 @@ func TestARequestThatComesAfterTheReleaseIsFreed(t *testing.T) {
 	}
 }
 
+// The same, where the driver had given up by itself: nobody will hear of the grant, so somebody has to look.
+func TestARequestThatNobodyHearsOfIsFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, calls := &hookedStore{Store: memstore.New()}, new(atomic.Int32)
+		store.onAcquire = func(_ context.Context, _ locks.Request, call func() (locks.Lock, error)) (locks.Lock, error) {
+			if calls.Add(1) > 1 {
+				return call()
+			}
+			go func() {
+				time.Sleep(2 * time.Second)
+				_, _ = call()
+			}()
+			return locks.Lock{}, errFault
+		}
+		locker := newLocker(t, store, locks.WithTTL(24*time.Hour))
+		if err := locker.Do(t.Context(), "job:42", func(context.Context, *locks.Lease) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		wantFree(t, store, "job:42")
+	})
+}
+
 // A caller that named its attempt retries it, and finds its grant: nobody frees that under it.
 func TestANamedAttemptIsNotFreedUnderItsRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
