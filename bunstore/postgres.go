@@ -10,10 +10,6 @@ import (
 	"github.com/rowlease/rowlease/locks"
 )
 
-// maxAsks bounds how often a statement is asked again because a row changed while it ran. Each time somebody else
-// succeeded, so that the bound is met only by a database that does not do as it says.
-const maxAsks = 5
-
 // postgres is the engine for PostgreSQL.
 type postgres struct {
 	runner
@@ -33,12 +29,8 @@ func newPostgres(run runner, t table) postgres {
 
 func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
 	for ask := range maxAsks {
-		var answer *row
-		err := p.committed(ctx, func(q querier) (err error) {
-			answer, err = p.one(ctx, q, p.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
-				metadataArg(request.Metadata), request.Attempt)
-			return err
-		})
+		answer, err := p.ask(ctx, p.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
+			metadataArg(request.Metadata), request.Attempt)
 		switch {
 		case err != nil:
 			return locks.Lock{}, err
@@ -72,11 +64,7 @@ func (p postgres) release(ctx context.Context, grant locks.Grant) error {
 // change runs a statement that does something to the grant or answers with the row that it refused.
 func (p postgres) change(ctx context.Context, grant locks.Grant, done, statement string, args ...any) (locks.Lock, error) {
 	for range maxAsks {
-		var answer *row
-		err := p.committed(ctx, func(q querier) (err error) {
-			answer, err = p.one(ctx, q, statement, args...)
-			return err
-		})
+		answer, err := p.ask(ctx, statement, args...)
 		switch {
 		case err != nil:
 			return locks.Lock{}, err
@@ -89,17 +77,13 @@ func (p postgres) change(ctx context.Context, grant locks.Grant, done, statement
 			return locks.Lock{}, err
 		}
 	}
-	return locks.Lock{}, fmt.Errorf("the row of %q changed %d times meanwhile", grant.Resource, maxAsks)
+	return locks.Lock{}, unsettled(grant.Resource)
 }
 
 func (p postgres) releaseAttempt(ctx context.Context, resource, owner, attempt string) error {
-	var answer *row
-	err := p.committed(ctx, func(q querier) (err error) {
-		answer, err = p.one(ctx, q, p.sql.releaseAttempt, resource, owner, attempt)
-		return err
-	})
+	answer, err := p.ask(ctx, p.sql.releaseAttempt, resource, owner, attempt)
 	if err == nil && (answer == nil || !answer.live()) {
-		err = &locks.LostError{Grant: locks.Grant{Resource: resource, Owner: owner}, Reason: locks.ErrNotHeld}
+		err = locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
 	}
 	return err
 }
@@ -129,11 +113,7 @@ func (p postgres) purge(ctx context.Context, limit int) (n int, err error) {
 
 func (p postgres) forceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error) {
 	for range maxAsks {
-		var answer *row
-		err := p.committed(ctx, func(q querier) (err error) {
-			answer, err = p.one(ctx, q, p.sql.forceRelease, resource, token)
-			return err
-		})
+		answer, err := p.ask(ctx, p.sql.forceRelease, resource, token)
 		switch {
 		case err != nil:
 			return locks.Lock{}, err
@@ -142,10 +122,19 @@ func (p postgres) forceRelease(ctx context.Context, resource string, token int64
 		case answer.what == "released":
 			return answer.lock, nil
 		case answer.lock.Token != token:
-			return locks.Lock{}, &locks.LostError{Grant: locks.Grant{Resource: resource, Token: token}, Reason: locks.ErrSuperseded}
+			return locks.Lock{}, anotherGrant(resource, token)
 		}
 	}
-	return locks.Lock{}, fmt.Errorf("the row of %q changed %d times meanwhile", resource, maxAsks)
+	return locks.Lock{}, unsettled(resource)
+}
+
+// ask runs one statement that answers with at most one row, and has it committed.
+func (p postgres) ask(ctx context.Context, statement string, args ...any) (answer *row, err error) {
+	err = p.committed(ctx, func(q querier) (err error) {
+		answer, err = p.one(ctx, q, statement, args...)
+		return err
+	})
+	return answer, err
 }
 
 // committed runs one statement in a transaction of its own under READ COMMITTED, whatever the session's default is:
@@ -196,10 +185,3 @@ const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
 )
-
-func (p postgres) retryable(fault error) error {
-	if isSQLState(fault, serializationFailure, deadlockDetected) {
-		return locks.ErrSerialization
-	}
-	return nil
-}

@@ -3,7 +3,6 @@ package bunstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -74,13 +73,13 @@ func (s sqlite) change(ctx context.Context, grant locks.Grant, statement string,
 			return locks.Lock{}, err
 		}
 	}
-	return locks.Lock{}, fmt.Errorf("the row of %q changed %d times meanwhile", grant.Resource, maxAsks)
+	return locks.Lock{}, unsettled(grant.Resource)
 }
 
 func (s sqlite) releaseAttempt(ctx context.Context, resource, owner, attempt string) error {
 	answer, err := s.ask(ctx, s.sql.releaseAttempt, resource, owner, attempt)
 	if err == nil && answer == nil {
-		err = &locks.LostError{Grant: locks.Grant{Resource: resource, Owner: owner}, Reason: locks.ErrNotHeld}
+		err = locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
 	}
 	return err
 }
@@ -127,10 +126,10 @@ func (s sqlite) forceRelease(ctx context.Context, resource string, token int64) 
 		case answer == nil:
 			return locks.Lock{}, locks.ErrNotFound
 		case answer.lock.Token != token:
-			return locks.Lock{}, &locks.LostError{Grant: locks.Grant{Resource: resource, Token: token}, Reason: locks.ErrSuperseded}
+			return locks.Lock{}, anotherGrant(resource, token)
 		}
 	}
-	return locks.Lock{}, fmt.Errorf("the row of %q changed %d times meanwhile", resource, maxAsks)
+	return locks.Lock{}, unsettled(resource)
 }
 
 // ask runs one statement under autocommit, so that a write has the file's write lock from its start and cannot meet the
@@ -186,11 +185,4 @@ func (s sqlite) once(ctx context.Context, try func(context.Context, querier) err
 	}
 	defer conn.Close() //nolint:errcheck // it goes back to the pool
 	return try(context.WithoutCancel(ctx), conn)
-}
-
-func (s sqlite) retryable(fault error) error {
-	if isSQLiteBusy(fault) && !errors.Is(fault, locks.ErrBusy) {
-		return locks.ErrBusy
-	}
-	return nil
 }

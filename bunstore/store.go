@@ -31,8 +31,6 @@ type engine interface {
 	list(ctx context.Context, query locks.ListQuery) (locks.Page, error)
 	purge(ctx context.Context, limit int) (int, error)
 	forceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error)
-	// retryable returns the family of a fault that a new try may not meet again, or nil.
-	retryable(fault error) error
 }
 
 var (
@@ -187,10 +185,23 @@ func (s *Store) fault(ctx context.Context, verb string, err error) error {
 	if ended := contextEnd(ctx); ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("bunstore: %s: %w: %w", verb, ended, err)
 	}
-	if family := s.engine.retryable(err); family != nil {
-		return fmt.Errorf("bunstore: %s: %w: %w", verb, family, err)
+	if isSQLState(err, serializationFailure, deadlockDetected) { // SQLite's engine says busy itself
+		return fmt.Errorf("bunstore: %s: %w: %w", verb, locks.ErrSerialization, err)
 	}
 	return fmt.Errorf("bunstore: %s: %w", verb, err)
+}
+
+// maxAsks bounds how often a statement is asked again because a row changed while it ran. Each time somebody else
+// succeeded, so that the bound is met only by a database that does not do as it says.
+const maxAsks = 5
+
+func unsettled(resource string) error {
+	return fmt.Errorf("the row of %q changed %d times meanwhile", resource, maxAsks)
+}
+
+// anotherGrant is the answer to a force release whose token was seen before the present grant. Whose it was is not known.
+func anotherGrant(resource string, token int64) error {
+	return &locks.LostError{Grant: locks.Grant{Resource: resource, Token: token}, Reason: locks.ErrSuperseded}
 }
 
 func isAnswer(err error) bool {

@@ -24,21 +24,16 @@ func TestCheckDefaultsOfTheSession(t *testing.T) {
 		{"synchronous_commit", "off", nil, []string{"synchronous_commit is off"}},
 	} {
 		t.Run(test.parameter+"="+test.value, func(t *testing.T) {
-			t.Parallel()
-			for driver := range drivers {
-				t.Run(driver, func(t *testing.T) {
-					t.Parallel()
-					dsn := postgres.Shared(t).Database(t)
-					first := open(t, driver, dsn)
-					if err := bunstore.Migrate(t.Context(), first); err != nil {
-						t.Fatal(err)
-					}
-					byDefault(t, first, test.parameter, test.value)
-					report, err := checkTable(t, open(t, driver, dsn))
-					problems(t, err, test.problems...)
-					texts(t, "warning", report.Warnings, test.warnings...)
-				})
-			}
+			forEachDriver(t, func(t *testing.T, driver, dsn string) {
+				first := open(t, driver, dsn)
+				if err := bunstore.Migrate(t.Context(), first); err != nil {
+					t.Fatal(err)
+				}
+				byDefault(t, first, test.parameter, test.value)
+				report, err := checkTable(t, open(t, driver, dsn))
+				problems(t, err, test.problems...)
+				texts(t, "warning", report.Warnings, test.warnings...)
+			})
 		})
 	}
 }
@@ -93,23 +88,18 @@ func TestCheckImitations(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			for driver := range drivers {
-				t.Run(driver, func(t *testing.T) {
-					t.Parallel()
-					dsn := postgres.Shared(t).Database(t)
-					first := open(t, driver, dsn)
-					if err := bunstore.Migrate(t.Context(), first); err != nil {
-						t.Fatal(err)
-					}
-					body := "SET check_function_bodies = off; " + test.replaced
-					exec(t, first, body)
-					byDefault(t, first, "search_path", "public, pg_catalog")
-					report, err := checkTable(t, open(t, driver, dsn))
-					problems(t, err, test.problems...)
-					texts(t, "warning", report.Warnings, test.warnings...)
-				})
-			}
+			forEachDriver(t, func(t *testing.T, driver, dsn string) {
+				first := open(t, driver, dsn)
+				if err := bunstore.Migrate(t.Context(), first); err != nil {
+					t.Fatal(err)
+				}
+				body := "SET check_function_bodies = off; " + test.replaced
+				exec(t, first, body)
+				byDefault(t, first, "search_path", "public, pg_catalog")
+				report, err := checkTable(t, open(t, driver, dsn))
+				problems(t, err, test.problems...)
+				texts(t, "warning", report.Warnings, test.warnings...)
+			})
 		})
 	}
 }
@@ -154,49 +144,44 @@ func TestCheckRights(t *testing.T) {
 }
 
 func TestCheckOfASmallPool(t *testing.T) {
-	t.Parallel()
-	for driver := range drivers {
-		t.Run(driver, func(t *testing.T) {
-			t.Parallel()
-			dsn := postgres.Shared(t).Database(t)
-			db := open(t, driver, dsn)
-			if err := bunstore.Migrate(t.Context(), db); err != nil {
-				t.Fatal(err)
-			}
-			db.SetMaxOpenConns(1)
-			report, err := checkTable(t, db)
-			problems(t, err)
-			texts(t, "gap", report.NotChecked, "the pool has no second connection to give")
+	forEachDriver(t, func(t *testing.T, driver, dsn string) {
+		db := open(t, driver, dsn)
+		if err := bunstore.Migrate(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		db.SetMaxOpenConns(1)
+		report, err := checkTable(t, db)
+		problems(t, err)
+		texts(t, "gap", report.NotChecked, "the pool has no second connection to give")
 
-			db.SetMaxOpenConns(2)
-			taken, err := db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer taken.Close()
-			report, err = checkTable(t, db)
-			problems(t, err)
-			texts(t, "gap", report.NotChecked, "the pool has no second connection to give")
+		db.SetMaxOpenConns(2)
+		taken, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer taken.Close()
+		report, err = checkTable(t, db)
+		problems(t, err)
+		texts(t, "gap", report.NotChecked, "the pool has no second connection to give")
 
-			db = open(t, driver, dsn)
-			db.SetMaxOpenConns(1)
-			last, err := db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer last.Close()
-			store, err := bunstore.New(db)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			defer cancel()
-			started := time.Now()
-			if _, err := store.Check(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(started) > 2*time.Second {
-				t.Errorf("with the one connection taken: %v after %v, want the deadline", err, time.Since(started))
-			}
-		})
-	}
+		db = open(t, driver, dsn)
+		db.SetMaxOpenConns(1)
+		last, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer last.Close()
+		store, err := bunstore.New(db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		started := time.Now()
+		if _, err := store.Check(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(started) > 2*time.Second {
+			t.Errorf("with the one connection taken: %v after %v, want the deadline", err, time.Since(started))
+		}
+	})
 }
 
 func TestCheckAndMigrateOfAFrozenServer(t *testing.T) {
@@ -237,20 +222,15 @@ func TestCheckAndMigrateOfAFrozenServer(t *testing.T) {
 }
 
 func TestCheckOfADatabaseThatIsNotThere(t *testing.T) {
-	t.Parallel()
-	for driver := range drivers {
-		t.Run(driver, func(t *testing.T) {
-			t.Parallel()
-			dsn := postgres.Shared(t).Database(t)
-			db := open(t, driver, dsn)
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
-			_, err := checkTable(t, db)
-			var found *bunstore.CheckError
-			if err == nil || errors.As(err, &found) || errors.Is(err, sql.ErrNoRows) {
-				t.Errorf("a closed pool: %v, want the fault and no finding", err)
-			}
-		})
-	}
+	forEachDriver(t, func(t *testing.T, driver, dsn string) {
+		db := open(t, driver, dsn)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := checkTable(t, db)
+		var found *bunstore.CheckError
+		if err == nil || errors.As(err, &found) || errors.Is(err, sql.ErrNoRows) {
+			t.Errorf("a closed pool: %v, want the fault and no finding", err)
+		}
+	})
 }

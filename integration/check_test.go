@@ -74,35 +74,30 @@ func texts(t *testing.T, kind string, got []string, want ...string) {
 }
 
 func TestCheck(t *testing.T) {
-	t.Parallel()
-	for driver := range drivers {
-		t.Run(driver, func(t *testing.T) {
-			t.Parallel()
-			dsn := postgres.Shared(t).Database(t)
-			db := open(t, driver, dsn)
-			_, err := checkTable(t, db)
-			problems(t, err, "the table is missing (search_path: ")
-			_, err = checkTable(t, db, bunstore.WithSchema("nowhere"))
-			problems(t, err, "the table is missing: run bunstore.Migrate")
-			if err := bunstore.Migrate(t.Context(), db); err != nil {
-				t.Fatal(err)
+	forEachDriver(t, func(t *testing.T, driver, dsn string) {
+		db := open(t, driver, dsn)
+		_, err := checkTable(t, db)
+		problems(t, err, "the table is missing (search_path: ")
+		_, err = checkTable(t, db, bunstore.WithSchema("nowhere"))
+		problems(t, err, "the table is missing: run bunstore.Migrate")
+		if err := bunstore.Migrate(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // before and after the first token
+			report, err := checkTable(t, db)
+			problems(t, err)
+			texts(t, "warning", report.Warnings)
+			texts(t, "gap", report.NotChecked)
+			if report.Dialect != "PostgreSQL" || report.Version == "" || report.Encoding != "UTF8" || report.Isolation != "read committed" ||
+				report.Durability != "on" || report.TransactionPooler || report.RoundTrip <= 0 || report.ClockSkew.Abs() > 2*time.Second {
+				t.Errorf("report %+v", report)
 			}
-			for range 2 { // before and after the first token
-				report, err := checkTable(t, db)
-				problems(t, err)
-				texts(t, "warning", report.Warnings)
-				texts(t, "gap", report.NotChecked)
-				if report.Dialect != "PostgreSQL" || report.Version == "" || report.Encoding != "UTF8" || report.Isolation != "read committed" ||
-					report.Durability != "on" || report.TransactionPooler || report.RoundTrip <= 0 || report.ClockSkew.Abs() > 2*time.Second {
-					t.Errorf("report %+v", report)
-				}
-				grant(t, db, "a")
-			}
-			if n := scan[int](t, db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"); n != 0 {
-				t.Errorf("%d advisory locks are left", n)
-			}
-		})
-	}
+			grant(t, db, "a")
+		}
+		if n := scan[int](t, db, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"); n != 0 {
+			t.Errorf("%d advisory locks are left", n)
+		}
+	})
 }
 
 func TestCheckSchema(t *testing.T) {
@@ -160,35 +155,30 @@ func TestCheckSchema(t *testing.T) {
 		{"ahead by setval", []string{insert + `('a', 'w', 9, 'x', now(), now())`, `SELECT setval('{s}.distributed_locks_token_seq', 10, false)`}, nil},
 		{"at its end", []string{`SELECT setval('{s}.distributed_locks_token_seq', 9007199254740991)`}, []string{"is at its end"}},
 	}
-	t.Parallel()
-	for driver := range drivers {
-		t.Run(driver, func(t *testing.T) {
-			t.Parallel()
-			dsn := postgres.Shared(t).Database(t)
-			db := open(t, driver, dsn)
-			for i, test := range cases {
-				t.Run(test.name, func(t *testing.T) {
-					schema := fmt.Sprintf("s%d", i)
-					exec(t, db, "CREATE SCHEMA "+schema)
-					if err := bunstore.Migrate(t.Context(), db, bunstore.WithSchema(schema)); err != nil {
-						t.Fatal(err)
+	forEachDriver(t, func(t *testing.T, driver, dsn string) {
+		db := open(t, driver, dsn)
+		for i, test := range cases {
+			t.Run(test.name, func(t *testing.T) {
+				schema := fmt.Sprintf("s%d", i)
+				exec(t, db, "CREATE SCHEMA "+schema)
+				if err := bunstore.Migrate(t.Context(), db, bunstore.WithSchema(schema)); err != nil {
+					t.Fatal(err)
+				}
+				for _, statement := range test.broken {
+					statement = strings.ReplaceAll(statement, "{s}", schema)
+					if mayFail, ok := strings.CutPrefix(statement, "?"); ok {
+						_, _ = db.ExecContext(t.Context(), mayFail)
+						continue
 					}
-					for _, statement := range test.broken {
-						statement = strings.ReplaceAll(statement, "{s}", schema)
-						if mayFail, ok := strings.CutPrefix(statement, "?"); ok {
-							_, _ = db.ExecContext(t.Context(), mayFail)
-							continue
-						}
-						exec(t, db, statement)
-					}
-					report, err := checkTable(t, db, bunstore.WithSchema(schema))
-					problems(t, err, test.want...)
-					texts(t, "warning", report.Warnings)
-					texts(t, "gap", report.NotChecked)
-				})
-			}
-		})
-	}
+					exec(t, db, statement)
+				}
+				report, err := checkTable(t, db, bunstore.WithSchema(schema))
+				problems(t, err, test.want...)
+				texts(t, "warning", report.Warnings)
+				texts(t, "gap", report.NotChecked)
+			})
+		}
+	})
 }
 
 func TestCheckSequenceWithoutAnEnd(t *testing.T) {

@@ -9,13 +9,11 @@ import (
 // Lease is a grant in the holder's hand: renewed by itself until it is released, lost, or its locker closes. It is
 // safe for concurrent use. Whoever acquired it releases it, once the work under it has returned.
 type Lease struct {
-	locker  *Locker
-	grant   Grant
-	config  leaseConfig
-	start   time.Time
-	made    acquisition // what it was made of
-	claim   *claim
-	renewAt time.Time // when the first renewal is due
+	locker *Locker
+	grant  Grant
+	start  time.Time
+	made   acquisition // what it was made of
+	claim  *claim
 
 	// ctx is the signal a lease gives, not the context of a call.
 	ctx    context.Context //nolint:containedctx // it lives as long as the lease does and is handed out by Context
@@ -45,10 +43,8 @@ type Lease struct {
 // newLease makes a lease of a grant that a request sent at that instant got. Nothing runs yet.
 func newLease(ctx context.Context, locker *Locker, a acquisition, lock Lock, sent time.Time) *Lease {
 	return &Lease{
-		locker: locker, grant: lock.Grant(), config: a.lease, start: sent, made: a, lock: lock,
+		locker: locker, grant: lock.Grant(), start: sent, made: a, lock: lock,
 		ctx: context.WithoutCancel(ctx), deadline: deadlineOf(a.lease, lock, sent), answered: sent,
-		// An interval after the grant: one that a retry found again may be older than its answer.
-		renewAt:  sent.Add(a.lease.interval - max(0, a.lease.ttl-lock.Remaining)),
 		renewing: make(chan struct{}, 1), over: make(chan struct{}), released: make(chan struct{}),
 	}
 }
@@ -73,12 +69,14 @@ func (l *Locker) keep(lease *Lease) bool {
 	defer lease.mu.Unlock()
 	lease.ctx, lease.cancel = context.WithCancelCause(lease.ctx)
 	lease.deadlineTimer = time.AfterFunc(time.Until(lease.deadline), lease.checkDeadline)
-	if lease.config.maxHold > 0 {
-		lease.holdTimer = time.AfterFunc(lease.config.maxHold, lease.endHold)
+	if lease.made.lease.maxHold > 0 {
+		lease.holdTimer = time.AfterFunc(lease.made.lease.maxHold, lease.endHold)
 	}
-	if !lease.config.manual {
+	if !lease.made.lease.manual {
 		lease.retries = lease.newRetries()
-		lease.renewTimer = time.AfterFunc(time.Until(lease.renewAt), lease.renewNow)
+		// An interval after the grant: one that a retry found again may be older than its answer.
+		due := lease.start.Add(lease.made.lease.interval - max(0, lease.made.lease.ttl-lease.lock.Remaining))
+		lease.renewTimer = time.AfterFunc(time.Until(due), lease.renewNow)
 	}
 	return true
 }

@@ -36,7 +36,7 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	}
 	sent := time.Now()
 	answer, err := ask(ctx, l.locker, limit, func(ctx context.Context) (renewal, error) {
-		lock, err := l.locker.store.Renew(ctx, l.grant, l.config.ttl)
+		lock, err := l.locker.store.Renew(ctx, l.grant, l.made.lease.ttl)
 		return renewal{lock, sent}, err
 	}, func(late renewal, err error) {
 		_ = l.settle(late, err, began) // whoever asked has been told otherwise
@@ -107,7 +107,7 @@ func (l *Lease) renewed(r renewal) error {
 	}
 	l.failure, l.retries = nil, l.newRetries()
 	l.lock, l.answered = r.lock, r.sent
-	l.deadline = deadlineOf(l.config, r.lock, r.sent)
+	l.deadline = deadlineOf(l.made.lease, r.lock, r.sent)
 	l.deadlineTimer.Reset(time.Until(l.deadline))
 	return nil
 }
@@ -122,7 +122,7 @@ func (l *Lease) renewNow() {
 	defer l.locker.leave()
 	sent := time.Now()
 	// Bounded by the interval too, so that one call that hangs leaves time for another.
-	limit := min(l.locker.config.callLimit, l.config.interval, time.Until(l.Deadline()))
+	limit := min(l.locker.config.callLimit, l.made.lease.interval, time.Until(l.Deadline()))
 	err := l.renew(context.WithoutCancel(l.ctx), limit)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,10 +133,10 @@ func (l *Lease) renewNow() {
 		l.renewTimer.Reset(l.retries.next())
 		return
 	}
-	l.renewTimer.Reset(time.Until(sent.Add(l.config.interval)))
+	l.renewTimer.Reset(time.Until(sent.Add(l.made.lease.interval)))
 }
 
 // newRetries are pauses that are short beside the interval, since what is left of the lease is two or three of those.
 func (l *Lease) newRetries() backoff {
-	return backoff{bound: max(l.config.interval/16, time.Millisecond), most: max(l.config.interval/4, time.Millisecond)}
+	return backoff{bound: max(l.made.lease.interval/16, time.Millisecond), most: max(l.made.lease.interval/4, time.Millisecond)}
 }
