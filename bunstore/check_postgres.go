@@ -3,6 +3,8 @@ package bunstore
 import (
 	"context"
 	"strings"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 )
 
 // postgres checks a PostgreSQL database, all on one connection but for what needs two.
@@ -16,7 +18,7 @@ func (c *checker) postgres(ctx context.Context, q rawQuerier) error {
 		case lostStatement(err):
 			c.problem("%s (%v)", lostStatementAdvice, err)
 			return nil
-		case strings.HasPrefix(sqlState(err), "42") && !isSQLState(err, "42501"), isSQLState(err, "0A000"):
+		case strings.HasPrefix(dberror.SQLState(err), "42") && !dberror.IsSQLState(err, "42501"), dberror.IsSQLState(err, "0A000"):
 			c.problem("the database does not answer as PostgreSQL 12 and later do (%v)", err)
 			return nil
 		case err != nil:
@@ -30,7 +32,7 @@ func (c *checker) postgres(ctx context.Context, q rawQuerier) error {
 
 // lostStatement reports whether a prepared statement was not there, or was there already: another backend answered than
 // the one that the driver had prepared it on.
-func lostStatement(err error) bool { return isSQLState(err, "26000", "42P05", "08P01") }
+func lostStatement(err error) bool { return dberror.IsSQLState(err, "26000", "42P05", "08P01") }
 
 const lostStatementAdvice = "the driver's prepared statements get lost between backends: behind a pooler in transaction mode set " +
 	"pgx's default_query_exec_mode to cache_describe, exec or simple_protocol"
@@ -83,7 +85,7 @@ func (c *checker) postgresTable(ctx context.Context, q rawQuerier) (bool, error)
 	var oid *int64
 	err := rawQuery(ctx, q, `SELECT current_setting('search_path'), to_regclass(`+c.table.regclassLiteral()+`)::oid::bigint`, nil, &path, &oid)
 	switch {
-	case isSQLState(err, "42501"):
+	case dberror.IsSQLState(err, "42501"):
 		c.problem("the role may not look into the schema (%v): GRANT USAGE ON SCHEMA", err)
 		return true, nil
 	case err != nil:

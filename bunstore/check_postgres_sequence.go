@@ -3,6 +3,8 @@ package bunstore
 import (
 	"context"
 	"database/sql"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 )
 
 // maxToken is the largest token, which every JSON reader keeps exactly.
@@ -83,7 +85,7 @@ func (c *checker) postgresNextToken(ctx context.Context, q rawQuerier, readable 
 	err := rawQuery(ctx, q, `SELECT `+value+`::bigint, `+called+`, coalesce((SELECT max(token) FROM `+c.table.quoted()+`), 0) FROM `+from, nil,
 		&lastValue, &isCalled, &largest)
 	switch {
-	case isSQLState(err, "42703"): // no column token, which is a problem already
+	case dberror.IsSQLState(err, "42703"): // no column token, which is a problem already
 		return nil
 	case err != nil:
 		return err

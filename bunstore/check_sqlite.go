@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 )
 
 // sqlite checks an SQLite database.
@@ -227,12 +229,12 @@ func (c *checker) sqliteTokens(ctx context.Context, q rawQuerier) error {
 	// Nothing is changed, but SQLite takes the write lock for it, which it refuses on a file that it cannot write.
 	err = rawExec(ctx, q, `UPDATE `+c.table.tokensQuoted()+` SET last = last WHERE false`)
 	switch {
-	case sqliteCode(err)&0xff == sqliteReadOnly:
+	case dberror.SQLiteCode(err)&0xff == dberror.SQLiteReadOnly:
 		if !strings.Contains(strings.Join(c.problems, ""), "query_only") {
 			c.problem("the database cannot be written (%v): leases are; look at the file's and its directory's permissions and at mode=ro", err)
 		}
 		return nil
-	case isSQLiteBusy(err):
+	case dberror.IsSQLiteBusy(err):
 		c.notChecked("whether the file can be written: somebody else is writing")
 		return nil
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 )
 
 // Migrate brings the lease table up to date, and does nothing when it is. It is what a program calls at its start,
@@ -209,7 +211,7 @@ func abandonable(ctx context.Context, limit time.Duration, work func(context.Con
 		if o.panicked != nil {
 			panic(o.panicked)
 		}
-		if ended := contextEnd(ctx); o.err != nil && ended != nil {
+		if ended := dberror.ContextEnd(ctx); o.err != nil && ended != nil {
 			return fmt.Errorf("%w: %w", ended, o.err)
 		}
 		return o.err
@@ -228,13 +230,4 @@ func abandonable(ctx context.Context, limit time.Duration, work func(context.Con
 	case <-grace.C:
 		return ctx.Err()
 	}
-}
-
-// contextEnd is ctx.Err, and does not miss a deadline that has passed: a driver that gives it to the socket can
-// have its "i/o timeout" an instant before the context's own timer.
-func contextEnd(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	_ "modernc.org/sqlite"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 )
 
 // sqliteFileDB opens a pool of its own on the file.
@@ -140,7 +142,7 @@ func TestMigrateSQLiteWaitsForTheWriterAndNoLonger(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := Migrate(ctx, db); !errors.Is(err, context.DeadlineExceeded) || !isSQLiteBusy(err) {
+	if err := Migrate(ctx, db); !errors.Is(err, context.DeadlineExceeded) || !dberror.IsSQLiteBusy(err) {
 		t.Errorf("with a writer at work: %v, want the deadline and the reason", err)
 	}
 	done := make(chan error, 1)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 )
 
 // rawQuerier is bun's handle on a pool, a connection or a transaction. Its hooks see what runs here.
@@ -96,7 +98,7 @@ func sqliteMigrationTx(ctx context.Context, db *bun.DB, work func(context.Contex
 func whileBusy(ctx context.Context, try func() error) error {
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		err := try()
-		if !isSQLiteBusy(err) {
+		if !dberror.IsSQLiteBusy(err) {
 			return err
 		}
 		timer := time.NewTimer(pause)

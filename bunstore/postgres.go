@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
 
@@ -150,7 +151,7 @@ func (p postgres) committed(ctx context.Context, statement func(querier) error) 
 	}
 	if isolation == autocommit {
 		err := statement(p.db.DB)
-		if !isSQLState(err, serializationFailure) {
+		if !dberror.IsSQLState(err, dberror.SerializationFailure) {
 			return err
 		}
 		// The default differs from the one that was seen, of this session or of all; nothing was changed. It is asked for
@@ -179,9 +180,3 @@ func (p postgres) askIsolation(ctx context.Context) (int32, error) {
 	}
 	return explicit, nil
 }
-
-// SQLSTATEs, PostgreSQL documentation, appendix A.
-const (
-	serializationFailure = "40001"
-	deadlockDetected     = "40P01"
-)

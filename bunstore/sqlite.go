@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
 
@@ -156,7 +157,7 @@ func (s sqlite) unlessBusy(ctx context.Context, try func(context.Context, querie
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		began := time.Now()
 		busy := s.once(ctx, try)
-		if busy == nil || !isSQLiteBusy(busy) {
+		if busy == nil || !dberror.IsSQLiteBusy(busy) {
 			return busy
 		}
 		// Another try takes as long as this one did, the host's busy_timeout: one that ends after the context would do

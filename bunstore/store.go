@@ -2,13 +2,13 @@ package bunstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
 
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
 
@@ -179,16 +179,10 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 // fault words what is not one of the answers of [locks.Store]: a context's end is recognisable whatever the driver
 // called it, and so is a fault that is worth a new try.
 func (s *Store) fault(ctx context.Context, verb string, err error) error {
-	if err == nil || isAnswer(err) {
+	if err == nil || dberror.IsAnswer(err) {
 		return err
 	}
-	if ended := contextEnd(ctx); ended != nil && !errors.Is(err, ended) {
-		return fmt.Errorf("bunstore: %s: %w: %w", verb, ended, err)
-	}
-	if isSQLState(err, serializationFailure, deadlockDetected) { // SQLite's engine says busy itself
-		return fmt.Errorf("bunstore: %s: %w: %w", verb, locks.ErrSerialization, err)
-	}
-	return fmt.Errorf("bunstore: %s: %w", verb, err)
+	return dberror.Wrap(ctx, "bunstore: "+verb, err)
 }
 
 // maxAsks bounds how often a statement is asked again because a row changed while it ran. Each time somebody else
@@ -202,13 +196,4 @@ func unsettled(resource string) error {
 // anotherGrant is the answer to a force release whose token was seen before the present grant. Whose it was is not known.
 func anotherGrant(resource string, token int64) error {
 	return &locks.LostError{Grant: locks.Grant{Resource: resource, Token: token}, Reason: locks.ErrSuperseded}
-}
-
-func isAnswer(err error) bool {
-	for _, answer := range []error{locks.ErrHeld, locks.ErrLost, locks.ErrNotFound, locks.ErrGuarded, locks.ErrRetryable} {
-		if errors.Is(err, answer) {
-			return true
-		}
-	}
-	return false
 }

@@ -30,7 +30,8 @@ var (
 	// ErrRetryable is the family of faults that a new try (where a transaction is named: a new transaction) may not
 	// meet again: each of the next three is also ErrRetryable.
 	ErrRetryable = errors.New("locks: try again")
-	// ErrBusy: the database file's writer was busy for longer than the limit (SQLite).
+	// ErrBusy: another transaction had what the call needs for longer than a limit: the writer of an SQLite file, a row's
+	// or relation's lock under PostgreSQL's lock_timeout.
 	ErrBusy error = &kind{"locks: database is busy", ErrRetryable}
 	// ErrSerialization: the database could not serialise the transaction, or broke a deadlock at its cost.
 	ErrSerialization error = &kind{"locks: transaction could not be serialised", ErrRetryable}

@@ -1,4 +1,4 @@
-package bunstore
+package dberror
 
 import (
 	"context"
@@ -47,12 +47,12 @@ func TestSQLState(t *testing.T) {
 		{"two wrapped", fmt.Errorf("%w: %w", context.Canceled, &pgxError{"57014"}), "57014"},
 		{"without a state", errors.Join(&pgxError{""}, &pgxError{"55P03"}), "55P03"},
 	} {
-		if got := sqlState(test.err); got != test.want {
-			t.Errorf("%s: sqlState = %q, want %q", test.name, got, test.want)
+		if got := SQLState(test.err); got != test.want {
+			t.Errorf("%s: SQLState = %q, want %q", test.name, got, test.want)
 		}
 	}
-	if !isSQLState(&pgxError{"40P01"}, "40001", "40P01") || isSQLState(errors.New("x"), "") {
-		t.Error("isSQLState does not compare with the states it is given")
+	if !IsSQLState(&pgxError{"40P01"}, "40001", "40P01") || IsSQLState(errors.New("x"), "") {
+		t.Error("IsSQLState does not compare with the states it is given")
 	}
 }
 
@@ -71,8 +71,8 @@ func TestSQLiteCode(t *testing.T) {
 		{"ncruces", ncrucesError{}, 517},
 		{"wrapped", fmt.Errorf("a: %w", errors.Join(errors.New("x"), mattnError{5, 0})), 5},
 	} {
-		if got := sqliteCode(test.err); got != test.want {
-			t.Errorf("%s: sqliteCode = %d, want %d", test.name, got, test.want)
+		if got := SQLiteCode(test.err); got != test.want {
+			t.Errorf("%s: SQLiteCode = %d, want %d", test.name, got, test.want)
 		}
 	}
 }
@@ -101,8 +101,8 @@ func TestSQLiteCodeOfModernc(t *testing.T) {
 	must(conns[0], "CREATE TABLE t (x)")
 	must(conns[0], "BEGIN IMMEDIATE")
 	_, err = conns[1].ExecContext(ctx, "BEGIN IMMEDIATE")
-	if got := sqliteCode(fmt.Errorf("wrapped: %w", err)); got != sqliteBusy || !isSQLiteBusy(err) {
-		t.Errorf("second writer: code %d, want %d (%v)", got, sqliteBusy, err)
+	if got := SQLiteCode(fmt.Errorf("wrapped: %w", err)); got != SQLiteBusy || !IsSQLiteBusy(err) {
+		t.Errorf("second writer: code %d, want %d (%v)", got, SQLiteBusy, err)
 	}
 	must(conns[0], "ROLLBACK")
 
@@ -113,7 +113,7 @@ func TestSQLiteCodeOfModernc(t *testing.T) {
 	}
 	must(conns[0], "INSERT INTO t VALUES (1)")
 	_, err = conns[1].ExecContext(ctx, "INSERT INTO t VALUES (2)")
-	if got := sqliteCode(err); got != sqliteBusySnapshot || !isSQLiteBusy(err) {
-		t.Errorf("writer with an old snapshot: code %d, want %d (%v)", got, sqliteBusySnapshot, err)
+	if got := SQLiteCode(err); got != SQLiteBusySnapshot || !IsSQLiteBusy(err) {
+		t.Errorf("writer with an old snapshot: code %d, want %d (%v)", got, SQLiteBusySnapshot, err)
 	}
 }

@@ -1,14 +1,15 @@
-package bunstore
+// Package dberror reads what a database says in its errors, whatever the driver's type is: no driver is imported for it.
+package dberror
 
 import (
 	"reflect"
 	"slices"
 )
 
-// sqlState returns the five-character SQLSTATE that the PostgreSQL server sent, or "" when no error in err's tree has
+// SQLState returns the five-character SQLSTATE that the PostgreSQL server sent, or "" when no error in err's tree has
 // one: then the fault is the connection's or the driver's. No driver is imported for it: pgx and lib/pq have a method
 // SQLState, bun's pgdriver keeps the protocol's fields by their letter.
-func sqlState(err error) string {
+func SQLState(err error) string {
 	var state string
 	walkErrors(err, func(err error) bool {
 		switch e := err.(type) { //nolint:errorlint // walkErrors unwraps
@@ -22,20 +23,30 @@ func sqlState(err error) string {
 	return state
 }
 
-// The SQLite result codes that are told apart. An extended code has its primary code in the low byte.
+// SQLSTATEs that are told apart (PostgreSQL documentation, appendix A).
 const (
-	sqliteBusy         = 5
-	sqliteLocked       = 6
-	sqliteReadOnly     = 8
-	sqliteInterrupt    = 9
-	sqliteBusySnapshot = 517
+	SerializationFailure = "40001"
+	DeadlockDetected     = "40P01"
+	LockNotAvailable     = "55P03" // NOWAIT, and lock_timeout
+	TransactionAborted   = "25P02"
+	NoTransaction        = "25P01"
+	QueryCanceled        = "57014"
 )
 
-// sqliteCode returns the SQLite result code of the first error in err's tree that has one, the extended code where the
+// The SQLite result codes that are told apart. An extended code has its primary code in the low byte.
+const (
+	SQLiteBusy         = 5
+	SQLiteLocked       = 6
+	SQLiteReadOnly     = 8
+	SQLiteInterrupt    = 9
+	SQLiteBusySnapshot = 517
+)
+
+// SQLiteCode returns the SQLite result code of the first error in err's tree that has one, the extended code where the
 // driver tells it, and 0 when none has. Mask it with 0xff for the primary code. No driver is imported for it:
 // modernc.org/sqlite has a method Code, ncruces/go-sqlite3 also a method ExtendedCode, mattn/go-sqlite3 fields of
 // these names.
-func sqliteCode(err error) int {
+func SQLiteCode(err error) int {
 	var code int
 	walkErrors(err, func(err error) bool {
 		v := reflect.ValueOf(err)
@@ -102,15 +113,15 @@ func integer(v reflect.Value) int {
 	return 0
 }
 
-// isSQLiteBusy reports whether somebody else has the file: a new try may find it free. [sqliteBusySnapshot] counts too,
+// IsSQLiteBusy reports whether somebody else has the file: a new try may find it free. [SQLiteBusySnapshot] counts too,
 // but only a new transaction can get over that one.
-func isSQLiteBusy(err error) bool {
-	primary := sqliteCode(err) & 0xff
-	return primary == sqliteBusy || primary == sqliteLocked
+func IsSQLiteBusy(err error) bool {
+	primary := SQLiteCode(err) & 0xff
+	return primary == SQLiteBusy || primary == SQLiteLocked
 }
 
-// isSQLState reports whether err has one of the SQLSTATEs.
-func isSQLState(err error, states ...string) bool {
-	got := sqlState(err)
+// IsSQLState reports whether err has one of the SQLSTATEs.
+func IsSQLState(err error, states ...string) bool {
+	got := SQLState(err)
 	return got != "" && slices.Contains(states, got)
 }
