@@ -45,19 +45,33 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool, option
 		return nil, err
 	}
 	defer l.leave()
-	start := time.Now()
+	start, tries, c := time.Now(), 0, new(claim)
 	var lease *Lease
-	tries := 0
-	if wait {
-		lease, err = l.wait(ctx, a, &tries)
-	} else {
-		tries = 1
-		c := new(claim)
-		if lease, err = l.try(ctx, &a, c); unanswered(err) {
-			l.abandon(ctx, a, c)
+	try := func() (*Lease, error) {
+		tries++
+		lease, err := l.try(ctx, &a, c)
+		if unanswered(err) {
+			c.open()
 		}
+		return lease, err
 	}
-	event := Event{Grant: Grant{Resource: resource, Owner: a.request.Owner}, Elapsed: time.Since(start), Tries: tries, Err: err}
+	if wait {
+		lease, err = waitFor(ctx, l, try)
+	} else {
+		lease, err = try()
+	}
+	if err != nil && c.isOpen() {
+		l.abandon(ctx, a, c)
+	}
+	l.observeAcquire(ctx, a.request, lease, start, tries, err)
+	return lease, err
+}
+
+// observeAcquire tells the observers how an acquire ended.
+func (l *Locker) observeAcquire(ctx context.Context, request Request, lease *Lease, start time.Time, tries int, err error) {
+	event := Event{
+		Grant: Grant{Resource: request.Resource, Owner: request.Owner}, Elapsed: time.Since(start), Tries: tries, Err: err,
+	}
 	switch {
 	case err == nil:
 		event.Kind, event.Grant = EventAcquired, lease.grant
@@ -67,34 +81,29 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool, option
 		event.Kind = EventAcquireFailed
 	}
 	l.config.observe(ctx, event)
-	return lease, err
 }
 
-// wait tries until there is a lease, the context ends, or there is no hope.
-func (l *Locker) wait(ctx context.Context, a acquisition, tries *int) (*Lease, error) {
+// waitFor tries until there is what was asked for, the context ends, or there is no hope.
+func waitFor[T any](ctx context.Context, l *Locker, try func() (T, error)) (T, error) {
 	var (
+		none    T
 		last    error     // what the store said, or how it failed, before the context ended
 		failing time.Time // since when it fails, zero while it does not
 		pauses  = backoff{l.config.minBackoff, l.config.maxBackoff}
-		c       = new(claim)
 	)
-	giveUp := func(err error) (*Lease, error) {
-		if c.isOpen() {
-			l.abandon(ctx, a, c)
-		}
+	giveUp := func(err error) (T, error) {
 		if last != nil && ctx.Err() != nil && !errors.Is(err, last) {
 			err = fmt.Errorf("%w: %w", err, last)
 		}
-		return nil, err
+		return none, err
 	}
 	for {
-		*tries++
-		lease, err := l.try(ctx, &a, c)
+		value, err := try()
 		sleep := pauses.next()
 		var held *HeldError
 		switch {
 		case err == nil:
-			return lease, nil
+			return value, nil
 		case errors.As(err, &held):
 			last, failing = err, time.Time{}
 			if held.Holder != nil && held.Remaining < sleep {
@@ -104,7 +113,6 @@ func (l *Locker) wait(ctx context.Context, a acquisition, tries *int) (*Lease, e
 		case errors.Is(err, ErrRetryable):
 			last, failing = err, time.Time{}
 		case unanswered(err):
-			c.open()
 			if ctx.Err() != nil {
 				return giveUp(err)
 			}

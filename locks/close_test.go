@@ -78,7 +78,7 @@ func TestCloseReleasesTheRestWhenItsContextEnds(t *testing.T) {
 			first := calls == 1
 			mu.Unlock()
 			if first {
-				return locks.ErrGuarded
+				return locks.ErrInvalid
 			}
 			return call()
 		}
@@ -86,7 +86,7 @@ func TestCloseReleasesTheRestWhenItsContextEnds(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		err := locker.Close(ctx)
-		wantErr(t, err, context.DeadlineExceeded, locks.ErrGuarded)
+		wantErr(t, err, context.DeadlineExceeded, locks.ErrInvalid)
 		if waited := time.Since(start); waited != time.Minute {
 			t.Errorf("Close returned after %v, want its context's minute", waited)
 		}

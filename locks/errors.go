@@ -35,13 +35,17 @@ var (
 	ErrBusy error = &kind{"locks: database is busy", ErrRetryable}
 	// ErrSerialization: the database could not serialise the transaction, or broke a deadlock at its cost.
 	ErrSerialization error = &kind{"locks: transaction could not be serialised", ErrRetryable}
-	// ErrStaleSnapshot: the transaction's snapshot is older than the grant.
-	ErrStaleSnapshot error = &kind{"locks: transaction's snapshot is older than the grant", ErrRetryable}
+	// ErrStaleSnapshot: the transaction's snapshot is older than the grant, or (SQLite) than what somebody wrote since.
+	ErrStaleSnapshot error = &kind{"locks: transaction's snapshot is too old", ErrRetryable}
 
 	// ErrNotFound: no live lease of that name.
 	ErrNotFound = errors.New("locks: no such lease")
 	// ErrClosed: the locker is closed, or closing.
 	ErrClosed = errors.New("locks: locker is closed")
+	// ErrPending: a transaction that acquires, renews or releases the lease has not ended, as far as its handle was told.
+	ErrPending = errors.New("locks: lease is being changed by an open transaction")
+	// ErrRolledBack is the cause in the [*LostError] of a lease whose acquiring transaction was rolled back.
+	ErrRolledBack = errors.New("locks: transaction that acquired the lease was rolled back")
 	// ErrReleased is the cause of a lease's context that ended by [Lease.Release].
 	ErrReleased = errors.New("locks: lease is released")
 	// ErrMaxHold is the cause of a lease's context that ended by [WithMaxHold].

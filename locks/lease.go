@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -34,6 +35,12 @@ type Lease struct {
 	releasing bool
 	result    error // of Release
 
+	// What transactions that have not ended do to the lease: see lease_tx.go.
+	inTx        int  // how many changes; while there is one, nothing renews
+	pending     bool // its acquire is one of them
+	leaving     int  // how many of them are releases
+	releaseLate bool // Release was called meanwhile, and is carried out at their end
+
 	// Timers instead of a goroutine: an idle lease costs no stack. All are set when the lease is kept; holdTimer and
 	// renewTimer are nil where there is no longest time and no renewal.
 	deadlineTimer, holdTimer, renewTimer *time.Timer
@@ -57,28 +64,39 @@ func deadlineOf(config leaseConfig, lock Lock, sent time.Time) time.Time {
 }
 
 // keep starts the lease's timers and renewal, unless the locker is closed.
-func (l *Locker) keep(lease *Lease) bool {
+func (l *Locker) keep(lease *Lease) bool { return l.keepAll([]*Lease{lease}) }
+
+// keepAll keeps all of the leases or none.
+func (l *Locker) keepAll(leases []*Lease) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.leases[lease] = struct{}{}
-	l.busy++
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	lease.ctx, lease.cancel = context.WithCancelCause(lease.ctx)
-	lease.deadlineTimer = time.AfterFunc(time.Until(lease.deadline), lease.checkDeadline)
-	if lease.made.lease.maxHold > 0 {
-		lease.holdTimer = time.AfterFunc(lease.made.lease.maxHold, lease.endHold)
-	}
-	if !lease.made.lease.manual {
-		lease.retries = lease.newRetries()
-		// An interval after the grant: one that a retry found again may be older than its answer.
-		due := lease.start.Add(lease.made.lease.interval - max(0, lease.made.lease.ttl-lease.lock.Remaining))
-		lease.renewTimer = time.AfterFunc(time.Until(due), lease.renewNow)
+	for _, lease := range leases {
+		l.leases[lease] = struct{}{}
+		l.busy++
+		lease.begin()
 	}
 	return true
+}
+
+// begin starts the timers.
+func (l *Lease) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ctx, l.cancel = context.WithCancelCause(l.ctx)
+	l.deadlineTimer = time.AfterFunc(time.Until(l.deadline), l.checkDeadline)
+	if l.made.lease.maxHold > 0 {
+		l.holdTimer = time.AfterFunc(l.made.lease.maxHold, l.endHold)
+	}
+	if !l.made.lease.manual {
+		l.retries = l.newRetries()
+		l.renewTimer = time.AfterFunc(time.Until(l.renewalDueLocked()), l.renewNow)
+		if l.pending {
+			l.renewTimer.Stop()
+		}
+	}
 }
 
 // forget takes a lease that is released or lost off the locker's list.
@@ -175,7 +193,11 @@ func (l *Lease) lose(lost *LostError, told bool) {
 	l.stopTimersLocked()
 	l.mu.Unlock()
 	l.cancel(lost)
-	l.locker.config.observe(l.ctx, Event{Kind: EventLost, Grant: l.grant, Elapsed: time.Since(l.start), Err: lost})
+	kind := EventLost
+	if errors.Is(lost, ErrRolledBack) {
+		kind = EventRolledBack
+	}
+	l.locker.config.observe(l.ctx, Event{Kind: kind, Grant: l.grant, Elapsed: time.Since(l.start), Err: lost})
 	l.locker.forget(l)
 }
 

@@ -26,6 +26,8 @@ const (
 	EventRenewFailed
 	// EventLost: a lease ended before it was released. Err is the [*LostError].
 	EventLost
+	// EventRolledBack: a lease ended because the transaction that acquired it was rolled back. Err is the [*LostError].
+	EventRolledBack
 	// EventReleased: a lease was released.
 	EventReleased
 	// EventReleaseFailed: a release was refused, or given up; in the second case the row stays until its TTL. Err tells.
@@ -34,7 +36,7 @@ const (
 
 var eventNames = [...]string{
 	EventAcquired: "acquired", EventRefused: "refused", EventAcquireFailed: "acquire failed", EventRenewed: "renewed",
-	EventRenewFailed: "renew failed", EventLost: "lost", EventReleased: "released", EventReleaseFailed: "release failed",
+	EventRenewFailed: "renew failed", EventLost: "lost", EventRolledBack: "rolled back", EventReleased: "released", EventReleaseFailed: "release failed",
 }
 
 // String returns the kind in words.

@@ -13,7 +13,9 @@ import (
 // again.
 //
 // Errors: [*LostError] when the lease was lost before, so that the work under it may not have been alone (what is left
-// of it is freed all the same); [ErrGuarded]; or the store's fault: the row may then stay until its TTL ends.
+// of it is freed all the same); [ErrGuarded], when a transaction guarded it for longer than the release limit; or the
+// store's fault: the row may then stay until its TTL ends. [ErrPending] while a transaction that acquired or released
+// the lease is open: it is then freed when that has ended, in the background.
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	if l.releasing {
@@ -23,6 +25,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.releasing = true
 	lost, told, deadline := l.lost, l.told, l.deadline
+	l.releaseLate = l.pending || l.leaving > 0
+	late := l.releaseLate
 	l.endRenewalLocked()
 	l.stopTimersLocked()
 	l.mu.Unlock()
@@ -32,26 +36,39 @@ func (l *Lease) Release(ctx context.Context) error {
 	defer l.locker.forget(l)
 	defer close(l.released)
 
-	if told { // there is nothing left to free
-		l.result = lost
-	} else {
-		began := time.Now()
-		tries, err := l.release(ctx, deadline)
-		event := Event{Kind: EventReleased, Grant: l.grant, Elapsed: time.Since(began), Tries: tries, Err: err}
-		if err != nil {
-			event.Kind = EventReleaseFailed
-		}
-		l.locker.config.observe(l.ctx, event)
-		if l.result = err; lost != nil {
-			l.result = lost
-		}
+	switch {
+	case told: // there is nothing left to free
+	case late:
+		l.result = ErrPending
+	default:
+		l.result = l.free(ctx, deadline)
 	}
+	if lost != nil {
+		l.result = lost
+	}
+	l.endClaim(ctx)
+	return l.result
+}
+
+// free asks the store until it answers, and tells the observers.
+func (l *Lease) free(ctx context.Context, deadline time.Time) error {
+	began := time.Now()
+	tries, err := l.release(ctx, deadline)
+	event := Event{Kind: EventReleased, Grant: l.grant, Elapsed: time.Since(began), Tries: tries, Err: err}
+	if err != nil {
+		event.Kind = EventReleaseFailed
+	}
+	l.locker.config.observe(l.ctx, event)
+	return err
+}
+
+// endClaim ends what the lease was made of: a request of its attempt may yet be carried out.
+func (l *Lease) endClaim(ctx context.Context) {
 	if l.claim.isOpen() {
 		l.locker.abandon(ctx, l.made, l.claim)
 	} else {
 		l.claim.end()
 	}
-	return l.result
 }
 
 // release asks the store until it answers. Deadline is until when the lease was trusted.
@@ -71,7 +88,7 @@ func (l *Lease) release(ctx context.Context, deadline time.Time) (tries int, err
 			// Freed by a try whose answer was lost, and perhaps taken by somebody else already; or ended by its TTL while
 			// the store could not be asked. Neither is a loss.
 			return tries, nil
-		case isAnswer(err) && !errors.Is(err, ErrRetryable):
+		case isAnswer(err) && !errors.Is(err, ErrRetryable) && !errors.Is(err, ErrGuarded):
 			return tries, err
 		}
 		lostAnswer = lostAnswer || !isAnswer(err)

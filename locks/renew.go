@@ -10,8 +10,8 @@ import (
 // work that must not be interrupted by a wait for the database. Renewals of one lease do not overlap: this one waits for
 // one that is under way, until that has an answer or was given up. A fault leaves the lease as it is.
 //
-// Errors: [*LostError] when the lease is lost, which also ends its context; [ErrReleased]; [ErrMaxHold]; a context's
-// end; or the store's fault.
+// Errors: [*LostError] when the lease is lost, which also ends its context; [ErrReleased]; [ErrMaxHold]; [ErrPending]
+// while a transaction that changes the lease is open; a context's end; or the store's fault.
 func (l *Lease) Renew(ctx context.Context) error {
 	return l.renew(ctx, l.locker.config.callLimit)
 }
@@ -33,6 +33,9 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	}
 	if err := l.ended(); err != nil {
 		return err
+	}
+	if l.isInTx() {
+		return ErrPending
 	}
 	sent := time.Now()
 	answer, err := ask(ctx, l.locker, limit, func(ctx context.Context) (renewal, error) {
@@ -126,7 +129,7 @@ func (l *Lease) renewNow() {
 	err := l.renew(context.WithoutCancel(l.ctx), limit)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isOver {
+	if l.isOver || errors.Is(err, ErrPending) { // the end of the transaction sets the timer
 		return
 	}
 	if err != nil {
@@ -134,6 +137,19 @@ func (l *Lease) renewNow() {
 		return
 	}
 	l.renewTimer.Reset(time.Until(sent.Add(l.made.lease.interval)))
+}
+
+// renewalDueLocked is an interval after the last grant or renewal: one that a retry found again may be older than its
+// answer.
+func (l *Lease) renewalDueLocked() time.Time {
+	return l.answered.Add(l.made.lease.interval - max(0, l.made.lease.ttl-l.lock.Remaining))
+}
+
+// isInTx reports whether a change of the lease stands in a transaction that has not ended.
+func (l *Lease) isInTx() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inTx > 0
 }
 
 // newRetries are pauses that are short beside the interval, since what is left of the lease is two or three of those.

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -77,6 +78,39 @@ func ValidateAttempt(resource, owner, attempt string) error {
 		return err
 	}
 	return validateName("attempt", attempt, MaxAttemptBytes)
+}
+
+// MaxAcquireAll is how many resources one acquire can ask for.
+const MaxAcquireAll = 100
+
+// MultiAcquirer is a store that can acquire several resources as one step.
+type MultiAcquirer interface {
+	// AcquireAll grants all that is asked for, or nothing: a part of it is never seen by anybody. The requests are for
+	// different resources, from 1 to 100. It takes them in byte order of their resources, so that two such calls cannot
+	// block each other, and returns the locks in the order of the requests. Each is otherwise as by [Store.Acquire], a
+	// retry with the same attempts too.
+	//
+	// Errors: [*HeldError] of a resource that is held; [ErrInvalid]; [ErrBusy].
+	AcquireAll(ctx context.Context, requests []Request) ([]Lock, error)
+}
+
+// ValidateAll reports, as an [*InvalidError], the first request that breaks a rule, too many or none, and a resource that
+// is asked for twice.
+func ValidateAll(requests []Request) error {
+	if len(requests) < 1 || len(requests) > MaxAcquireAll {
+		return &InvalidError{Field: "resources", Reason: fmt.Sprintf("must be from 1 to %d, got %d", MaxAcquireAll, len(requests))}
+	}
+	seen := make(map[string]struct{}, len(requests))
+	for _, request := range requests {
+		if err := request.Validate(); err != nil {
+			return err
+		}
+		if _, twice := seen[request.Resource]; twice {
+			return &InvalidError{Field: "resources", Reason: fmt.Sprintf("must differ, got %q twice", request.Resource)}
+		}
+		seen[request.Resource] = struct{}{}
+	}
+	return nil
 }
 
 // Lister is a store that can list live leases.

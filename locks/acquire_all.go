@@ -1,0 +1,153 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// TryAcquireAll acquires all of the resources, at most 100, or none, in one try: no other acquire ever sees a part of
+// them held, and two such acquires never block each other, in whatever order they name the resources. All leases have
+// the same owner. The store must be a [MultiAcquirer].
+//
+// Otherwise it is [Locker.TryAcquire] for each of them. Errors: [*HeldError] of one that is held; [ErrInvalid], also for
+// resources that are none, too many, or the same; [ErrBusy]; [ErrClosed]; a context's end; or the store's fault.
+func (l *Locker) TryAcquireAll(ctx context.Context, resources []string, options ...AcquireOption) (*LeaseSet, error) {
+	return l.acquireAll(ctx, resources, false, options)
+}
+
+// AcquireAll is [Locker.TryAcquireAll], and waits while one of the resources is held, as [Locker.Acquire] does. It holds
+// none of them while it waits, so that of many who wait for many resources some can wait long.
+//
+// Errors: those of TryAcquireAll; a context's end, joined with what the last try before it met.
+func (l *Locker) AcquireAll(ctx context.Context, resources []string, options ...AcquireOption) (*LeaseSet, error) {
+	return l.acquireAll(ctx, resources, true, options)
+}
+
+func (l *Locker) acquireAll(ctx context.Context, resources []string, wait bool, options []AcquireOption) (*LeaseSet, error) {
+	store, ok := l.store.(MultiAcquirer)
+	if !ok {
+		return nil, &InvalidError{Field: "store", Reason: fmt.Sprintf("must be a MultiAcquirer to acquire several resources at once, got %T", l.store)}
+	}
+	parts, err := l.prepareAll(resources, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	start, tries := time.Now(), 0
+	var set *LeaseSet
+	try := func() (*LeaseSet, error) {
+		tries++
+		return l.tryAll(ctx, store, parts)
+	}
+	if wait {
+		set, err = waitFor(ctx, l, try)
+	} else {
+		set, err = try()
+	}
+	if err != nil {
+		parts.abandon(ctx, l)
+	}
+	for i := range parts {
+		var lease *Lease
+		if err == nil {
+			lease = set.leases[i]
+		}
+		l.observeAcquire(ctx, parts[i].request, lease, start, tries, err)
+	}
+	return set, err
+}
+
+// part is one resource of an acquire of several.
+type part struct {
+	acquisition
+	claim *claim
+}
+
+type parts []part
+
+func (l *Locker) prepareAll(resources []string, options []AcquireOption) (parts, error) {
+	if len(resources) < 1 || len(resources) > MaxAcquireAll { // before anything is made for each of them
+		return nil, ValidateAll(make([]Request, len(resources)))
+	}
+	resources = slices.Sorted(slices.Values(resources))
+	first, err := l.prepare(resources[0], options)
+	if err != nil {
+		return nil, err
+	}
+	all := make(parts, len(resources))
+	requests := make([]Request, len(resources))
+	for i, resource := range resources {
+		all[i] = part{first, new(claim)}
+		all[i].request.Resource = resource
+		requests[i] = all[i].request
+	}
+	return all, ValidateAll(requests)
+}
+
+// abandon frees in the background what a request without an answer may have been granted.
+func (p parts) abandon(ctx context.Context, l *Locker) {
+	for _, part := range p {
+		if part.claim.isOpen() {
+			l.abandon(ctx, part.acquisition, part.claim)
+		}
+	}
+}
+
+// tryAll asks the store once and makes leases of its grants.
+func (l *Locker) tryAll(ctx context.Context, store MultiAcquirer, all parts) (*LeaseSet, error) {
+	requests := make([]Request, len(all))
+	for i, part := range all {
+		requests[i] = part.request
+	}
+	sent := time.Now()
+	granted, err := ask(ctx, l, l.config.callLimit, func(ctx context.Context) ([]Lock, error) {
+		return store.AcquireAll(ctx, requests)
+	}, func(_ []Lock, err error) {
+		for _, part := range all {
+			if err == nil && part.claim.ended() { // granted after all, to nobody
+				l.abandon(ctx, part.acquisition, part.claim)
+			}
+		}
+	})
+	if err == nil && len(granted) != len(all) {
+		err = fmt.Errorf("the store granted %d of %d resources", len(granted), len(all))
+	}
+	if err != nil {
+		if unanswered(err) {
+			for _, part := range all {
+				part.claim.open()
+			}
+		}
+		return nil, err
+	}
+	leases := make([]*Lease, len(all))
+	for i, part := range all {
+		leases[i] = newLease(ctx, l, part.acquisition, granted[i], sent)
+		leases[i].claim = part.claim
+		if time.Until(leases[i].deadline) <= 0 {
+			err = errors.Join(err, &LostError{
+				Grant: granted[i].Grant(), Reason: ErrExpired,
+				Cause: fmt.Errorf("the store's answer took %v of a TTL of %v", time.Since(sent), part.lease.ttl),
+			})
+		}
+	}
+	if err == nil && l.keepAll(leases) {
+		return newLeaseSet(ctx, leases), nil
+	}
+	for _, part := range all {
+		l.abandon(ctx, part.acquisition, part.claim)
+	}
+	if err == nil {
+		err = ErrClosed
+	}
+	return nil, err
+}

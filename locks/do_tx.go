@@ -1,0 +1,98 @@
+package locks
+
+import (
+	"context"
+	"errors"
+)
+
+// TryDoTx begins a transaction, acquires the resource in it, runs fn, releases the lease in the same transaction, and
+// commits. When fn fails or panics all of it is rolled back. While fn runs nobody else is granted the resource, also past
+// the end of the lease, and the lease is not renewed: what fn writes through the transaction is committed as the work of
+// the only holder, or not at all. The context that fn gets ends with ctx, and with the lease; keep the transaction shorter
+// than the TTL.
+//
+// Errors: those of [Locker.TryAcquireTx], in which case fn was not run; fn's; [*LostError] when the lease ended before fn
+// returned; or that of begin or commit. It does not try again: a fault that is [ErrRetryable] is worth a new call.
+func (l *Locker) TryDoTx(
+	ctx context.Context, transactor Transactor, resource string,
+	fn func(ctx context.Context, tx Tx, lease *Lease) error, options ...AcquireOption,
+) error {
+	if err := validDoTx(transactor, fn); err != nil {
+		return err
+	}
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	_, err := l.doTx(ctx, transactor, resource, fn, options)
+	return err
+}
+
+// DoTx is [Locker.TryDoTx], and waits while the resource is held, as [Locker.Acquire] does, with no transaction open:
+// each try is one of its own. Once fn has run there is no other try.
+//
+// Errors: those of TryDoTx; the end of the context, joined with what the last try before it met.
+func (l *Locker) DoTx(
+	ctx context.Context, transactor Transactor, resource string,
+	fn func(ctx context.Context, tx Tx, lease *Lease) error, options ...AcquireOption,
+) error {
+	if err := validDoTx(transactor, fn); err != nil {
+		return err
+	}
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	var result error // once fn has run
+	_, err := waitFor(ctx, l, func() (struct{}, error) {
+		ran, err := l.doTx(ctx, transactor, resource, fn, options)
+		if ran {
+			result, err = err, nil
+		}
+		return struct{}{}, err
+	})
+	if err != nil {
+		return err
+	}
+	return result
+}
+
+func validDoTx(transactor Transactor, fn func(context.Context, Tx, *Lease) error) error {
+	switch {
+	case transactor == nil:
+		return &InvalidError{Field: "transactor", Reason: "must not be nil"}
+	case fn == nil:
+		return &InvalidError{Field: "function", Reason: "must not be nil"}
+	}
+	return nil
+}
+
+// doTx is one try; ran tells whether fn was run.
+func (l *Locker) doTx(
+	ctx context.Context, transactor Transactor, resource string,
+	fn func(context.Context, Tx, *Lease) error, options []AcquireOption,
+) (ran bool, err error) {
+	var lease *Lease
+	defer func() { // also on the way of a panic: after a commit without an answer the lease may be there
+		if lease != nil && !errors.Is(lease.loss(), ErrRolledBack) {
+			if released := lease.Release(ctx); err == nil && errors.Is(released, ErrLost) {
+				err = released
+			}
+		}
+	}()
+	err = transactor.InTx(ctx, func(ctx context.Context, tx Tx) error {
+		acquired, err := l.TryAcquireTx(ctx, tx, resource, options...)
+		if err != nil {
+			return err
+		}
+		lease, ran = acquired, true
+		work, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(lease.ctx, func() { cancel(lease.Err()) })()
+		if err := fn(work, tx, lease); err != nil {
+			return err
+		}
+		return lease.ReleaseTx(ctx, tx)
+	})
+	return ran, err
+}
