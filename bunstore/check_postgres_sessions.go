@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/uptrace/bun"
+
+	"github.com/rowlease/rowlease/bunstore/internal/pooler"
 )
 
 // postgresSessions looks, with a second connection, whether a connection has a backend of its own, and whether an
@@ -19,21 +21,23 @@ func (c *checker) postgresSessions(ctx context.Context, a rawQuerier) (bool, err
 		return true, ctx.Err()
 	}
 	defer func() { _ = b.Close() }() // back into the pool
+	multiplexed, err := pooler.Multiplexed(ctx, a, b.Conn)
+	if err != nil {
+		return false, err
+	}
+	if multiplexed {
+		c.report.TransactionPooler = true
+		c.warn("connections go through a pooler in transaction mode: set pgx's default_query_exec_mode to cache_describe, exec " +
+			"or simple_protocol (pgdriver needs nothing); what needs a session of its own does not work through it")
+	}
 	var key [8]byte
 	if _, err := rand.Read(key[:]); err != nil {
 		return false, err
 	}
 	// Random, so that two programs which check at once do not meet. It is no gate but by a chance of 2^-64.
-	p := sessionProbe{lock: fmt.Sprintf("((%d)::bigint)", int64(binary.LittleEndian.Uint64(key[:])))}
+	p := exclusionProbe{lock: fmt.Sprintf("((%d)::bigint)", int64(binary.LittleEndian.Uint64(key[:])))}
 	if err := p.run(ctx, a, b); err != nil {
 		return false, err
-	}
-	// Behind a pooler in transaction mode the backend that served the first question serves the second connection's
-	// transaction, and the next question gets another one.
-	if p.other == p.first || p.again != p.first {
-		c.report.TransactionPooler = true
-		c.warn("connections go through a pooler in transaction mode: set pgx's default_query_exec_mode to cache_describe, exec " +
-			"or simple_protocol (pgdriver needs nothing); what needs a session of its own does not work through it")
 	}
 	if !p.taken || p.excluded || p.shared || !p.freed {
 		c.problem("advisory locks do not exclude (taken by one transaction: %t, then also by another: %t, shared: %t, free after "+
@@ -43,27 +47,23 @@ func (c *checker) postgresSessions(ctx context.Context, a rawQuerier) (bool, err
 	return true, nil
 }
 
-type sessionProbe struct {
+type exclusionProbe struct {
 	lock string
 
-	first, other, again     int64 // backends
-	taken                   bool  // b's transaction got the lock
-	excluded, shared, freed bool  // a got it meanwhile, exclusively or shared, and after b's rollback
+	taken                   bool // b's transaction got the lock
+	excluded, shared, freed bool // a got it meanwhile, exclusively or shared, and after b's rollback
 }
 
-func (p *sessionProbe) run(ctx context.Context, a rawQuerier, b bun.Conn) error {
-	if err := rawQuery(ctx, a, `SELECT pg_backend_pid()`, nil, &p.first); err != nil {
-		return err
-	}
+func (p *exclusionProbe) run(ctx context.Context, a rawQuerier, b bun.Conn) error {
 	tx, err := b.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() //nolint:errcheck // it has been rolled back, or has failed
-	if err := rawQuery(ctx, tx, `SELECT pg_backend_pid(), pg_try_advisory_xact_lock(`+p.lock+`)`, nil, &p.other, &p.taken); err != nil {
+	if err := rawQuery(ctx, tx, `SELECT pg_try_advisory_xact_lock(`+p.lock+`)`, nil, &p.taken); err != nil {
 		return err
 	}
-	if err := rawQuery(ctx, a, `SELECT pg_backend_pid(), pg_try_advisory_xact_lock(`+p.lock+`)`, nil, &p.again, &p.excluded); err != nil {
+	if err := rawQuery(ctx, a, `SELECT pg_try_advisory_xact_lock(`+p.lock+`)`, nil, &p.excluded); err != nil {
 		return err
 	}
 	if err := rawQuery(ctx, a, `SELECT pg_try_advisory_xact_lock_shared(`+p.lock+`)`, nil, &p.shared); err != nil {

@@ -84,12 +84,19 @@ func sqliteMigrationTx(ctx context.Context, db *bun.DB, work func(context.Contex
 		err = whileBusy(ctx, func() error { return rawExec(ctx, conn, "COMMIT") })
 	}
 	if err != nil {
-		ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if rawExec(ended, conn, "ROLLBACK") != nil {
-			// SQLite may have rolled back by itself. If it did not, the connection must not go back into the pool.
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		}
+		_ = leaveSQLiteTx(ctx, conn)
+	}
+	return err
+}
+
+// leaveSQLiteTx rolls back. SQLite may have rolled back by itself; if it did not, the connection must not go back into
+// the pool.
+func leaveSQLiteTx(ctx context.Context, conn bun.Conn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := rawExec(ctx, conn, "ROLLBACK")
+	if err != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	return err
 }

@@ -16,6 +16,8 @@ const (
 	// DefaultBusyLimit bounds how long a change waits for the writer of an SQLite file. It is well below the limits of a
 	// call, here and in package locks, so that a busy file is told as such and not as a call without an answer.
 	DefaultBusyLimit = 2 * time.Second
+	// DefaultGuardLimit bounds how long a call waits for an open transaction that guards a lease or changes it.
+	DefaultGuardLimit = time.Second
 )
 
 // Option configures a [Store]. [New] returns the first bad one's error.
@@ -26,7 +28,9 @@ type config struct {
 	table     table
 	callLimit time.Duration
 	busyLimit time.Duration
-	hooks     []bun.QueryHook
+
+	guardLimit time.Duration
+	hooks      []bun.QueryHook
 }
 
 type storeOption func(*config) error
@@ -53,6 +57,16 @@ func WithBusyLimit(limit time.Duration) Option {
 	return storeOption(func(c *config) error {
 		c.busyLimit = limit
 		return positive("busy limit", limit)
+	})
+}
+
+// WithGuardLimit bounds how long a release waits while another transaction guards the lease, and a renewal or a guard
+// while another transaction changes it, 1 s by default; then they return [locks.ErrGuarded] and [locks.ErrBusy]. It
+// must be shorter than the call limit to have an effect. An acquire never waits. On SQLite it is the busy limit that counts.
+func WithGuardLimit(limit time.Duration) Option {
+	return storeOption(func(c *config) error {
+		c.guardLimit = limit
+		return positive("guard limit", limit)
 	})
 }
 

@@ -51,42 +51,48 @@ func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Loc
 }
 
 func (p postgres) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	return p.change(ctx, grant, "renewed", p.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	return p.change(ctx, grant, "renewed", locks.ErrBusy, p.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
 }
 
 func (p postgres) release(ctx context.Context, grant locks.Grant) error {
-	lock, err := p.change(ctx, grant, "released", p.sql.release, grant.Resource, grant.Owner, grant.Token)
+	lock, err := p.change(ctx, grant, "released", locks.ErrGuarded, p.sql.release, grant.Resource, grant.Owner, grant.Token)
 	if err == nil && lock.Remaining <= 0 {
 		err = locks.Refuse(grant, &lock, false)
 	}
 	return err
 }
 
-// change runs a statement that does something to the grant or answers with the row that it refused.
-func (p postgres) change(ctx context.Context, grant locks.Grant, done, statement string, args ...any) (locks.Lock, error) {
-	for range maxAsks {
+// change runs a statement that does something to the grant or answers with the row that it saw. Where an open transaction
+// has the row or its gate it asks again for a while, and then answers busy.
+func (p postgres) change(ctx context.Context, grant locks.Grant, done string, busy error, statement string, args ...any) (lock locks.Lock, err error) {
+	err = p.shortWait(ctx, busy, grant.Resource, func() (settled bool, err error) {
 		answer, err := p.ask(ctx, statement, args...)
 		switch {
 		case err != nil:
-			return locks.Lock{}, err
+			return true, err
 		case answer == nil:
-			return locks.Lock{}, locks.Refuse(grant, nil, false)
+			return true, locks.Refuse(grant, nil, false)
 		case answer.what == done:
-			return answer.lock, nil
+			lock = answer.lock
+			return true, nil
 		}
-		if err := locks.Refuse(grant, &answer.lock, answer.live()); err != nil {
-			return locks.Lock{}, err
-		}
-	}
-	return locks.Lock{}, unsettled(grant.Resource)
+		err = locks.Refuse(grant, &answer.lock, answer.live())
+		return err != nil, err
+	})
+	return lock, err
 }
 
 func (p postgres) releaseAttempt(ctx context.Context, resource, owner, attempt string) error {
-	answer, err := p.ask(ctx, p.sql.releaseAttempt, resource, owner, attempt)
-	if err == nil && (answer == nil || !answer.live()) {
-		err = locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
-	}
-	return err
+	return p.shortWait(ctx, locks.ErrGuarded, resource, func() (settled bool, err error) {
+		answer, err := p.ask(ctx, p.sql.releaseAttempt, resource, owner, attempt)
+		switch {
+		case err != nil:
+			return true, err
+		case answer == nil || !answer.live():
+			return true, locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
+		}
+		return answer.what == "released", nil
+	})
 }
 
 func (p postgres) get(ctx context.Context, resource string) (locks.Lock, error) {
@@ -112,21 +118,23 @@ func (p postgres) purge(ctx context.Context, limit int) (n int, err error) {
 	return n, err
 }
 
-func (p postgres) forceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error) {
-	for range maxAsks {
+func (p postgres) forceRelease(ctx context.Context, resource string, token int64) (lock locks.Lock, err error) {
+	err = p.shortWait(ctx, locks.ErrGuarded, resource, func() (settled bool, err error) {
 		answer, err := p.ask(ctx, p.sql.forceRelease, resource, token)
 		switch {
 		case err != nil:
-			return locks.Lock{}, err
+			return true, err
 		case answer == nil:
-			return locks.Lock{}, locks.ErrNotFound
+			return true, locks.ErrNotFound
 		case answer.what == "released":
-			return answer.lock, nil
+			lock = answer.lock
+			return true, nil
 		case answer.lock.Token != token:
-			return locks.Lock{}, anotherGrant(resource, token)
+			return true, anotherGrant(resource, token)
 		}
-	}
-	return locks.Lock{}, unsettled(resource)
+		return false, nil
+	})
+	return lock, err
 }
 
 // ask runs one statement that answers with at most one row, and has it committed.

@@ -7,6 +7,9 @@ import "strings"
 // still in a transaction.
 type postgresStatements struct {
 	acquire, renew, release, releaseAttempt, get, list, purge, forceRelease string
+
+	// In a caller's transaction.
+	acquireTx, renewTx, releaseTx, guard, probe string
 }
 
 func newPostgresStatements(t table) postgresStatements {
@@ -15,6 +18,7 @@ func newPostgresStatements(t table) postgresStatements {
 		"{sequence}", quoteLiteral(t.sequenceQuoted()),
 		"{gate}", "hashtextextended($1::text COLLATE \"C\", "+t.regclassLiteral()+"::regclass::oid::bigint)",
 		"{durable}", durable,
+		"{guards}", postgresGuards,
 		"{columns}", postgresColumns,
 	)
 	return postgresStatements{
@@ -26,6 +30,12 @@ func newPostgresStatements(t table) postgresStatements {
 		list:           text.Replace(postgresList),
 		purge:          text.Replace(postgresPurge),
 		forceRelease:   text.Replace(postgresForceRelease),
+
+		acquireTx: text.Replace(postgresAcquireTx),
+		renewTx:   text.Replace(postgresRenewTx),
+		releaseTx: text.Replace(postgresReleaseTx),
+		guard:     text.Replace(postgresGuard),
+		probe:     text.Replace(postgresProbe),
 	}
 }
 
@@ -76,12 +86,16 @@ FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur) AS answer`
 //
 // The row is locked first and judged afterwards: an update whose condition was judged before it waited for a row lock
 // would renew a lease that ended during the wait. FOR NO KEY UPDATE is the update's own lock, and not kept out by a
-// guard's FOR KEY SHARE. The token is compared with the locked row and with the one that is updated.
+// guard's FOR KEY SHARE. A row that somebody else has locked, an open transaction that renews or releases it, is skipped
+// and not waited for.
 //
-// Answers: "renewed", or "refused" with the row as it stands, or no row.
+// Answers: "renewed", or "seen" with the row as the snapshot has it, or no row. A grant that was seen current and was not
+// renewed has its row locked, or changed meanwhile: ask again.
 const postgresRenew = `
-WITH cur AS MATERIALIZED (
-	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table} WHERE resource = $1::text FOR NO KEY UPDATE
+WITH seen AS MATERIALIZED (
+	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table} WHERE resource = $1::text
+), cur AS MATERIALIZED (
+	SELECT id, owner, token, expires_at FROM {table} WHERE resource = $1::text FOR NO KEY UPDATE SKIP LOCKED
 ), upd AS (
 	UPDATE {table} AS l SET expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
 	FROM cur
@@ -91,37 +105,53 @@ WITH cur AS MATERIALIZED (
 )
 SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM upd
-	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
+	UNION ALL SELECT 'seen', id, owner, token, acquired_at, expires_at, metadata FROM seen
 	WHERE NOT EXISTS (SELECT 1 FROM upd)) AS answer`
 
 // postgresRelease: $1 resource, $2 owner, $3 token (-1: any).
 //
-// A lease that ended is not released, and its remaining time tells if it ended while the statement waited for the row's
-// lock: a bare count would call that a success. The commit does not wait for the disk: a release that a crash undoes only means waiting for the TTL. It must
-// not be used inside a caller's transaction, whose commit would not wait either.
+// The gate is tried for a grant that the snapshot finds current: it is closed while a transaction guards the lease or
+// changes it. A lease that ended is not released, and its remaining time tells if it ended while the statement waited for
+// the row's lock: a bare count would call that a success. The commit does not wait for the disk: a release that a crash
+// undoes only means waiting for the TTL. It must not be used inside a caller's transaction, whose commit would not wait
+// either.
 //
-// Answers: "released", or "refused" with the row as it stood, or no row. A row that should have been released and was
-// not has changed during the statement: ask again.
+// Answers: "released", or "seen" with the row as the snapshot has it, or no row. A grant that was seen current and was not
+// released is guarded, or its row changed meanwhile: ask again.
 const postgresRelease = `
-WITH cur AS MATERIALIZED (
+WITH seen AS MATERIALIZED (
 	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table} WHERE resource = $1::text
+), gate AS MATERIALIZED (
+	SELECT id, pg_try_advisory_xact_lock({gate}) AS open FROM seen
+	WHERE owner = $2::text AND (token = $3::bigint OR $3::bigint = -1) AND expires_at > clock_timestamp()
 ), del AS (
-	DELETE FROM {table} AS l
-	WHERE resource = $1::text AND owner = $2::text AND (token = $3::bigint OR $3::bigint = -1)
-		AND expires_at > clock_timestamp() AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-	RETURNING 'released' AS what, id, owner, token, acquired_at, expires_at, metadata
+	DELETE FROM {table} AS l USING gate
+	WHERE l.id = gate.id AND gate.open AND l.owner = $2::text AND (l.token = $3::bigint OR $3::bigint = -1)
+		AND l.expires_at > clock_timestamp() AND set_config('synchronous_commit', 'off', true) IS NOT NULL
+	RETURNING 'released' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
 )
 SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM del
-	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
+	UNION ALL SELECT 'seen', id, owner, token, acquired_at, expires_at, metadata FROM seen
 	WHERE NOT EXISTS (SELECT 1 FROM del)) AS answer`
 
 // postgresReleaseAttempt: $1 resource, $2 owner, $3 attempt. As postgresRelease, for a caller that knows no token.
+//
+// Answers: "released", or "seen" with the attempt's live grant that was not released, or no row.
 const postgresReleaseAttempt = `
-DELETE FROM {table}
-WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text AND expires_at > clock_timestamp()
-	AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-RETURNING 'released', id, resource, {columns}`
+WITH seen AS MATERIALIZED (
+	SELECT id, owner, token, acquired_at, expires_at, metadata, pg_try_advisory_xact_lock({gate}) AS open FROM {table}
+	WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text AND expires_at > clock_timestamp()
+), del AS (
+	DELETE FROM {table} AS l USING seen
+	WHERE l.id = seen.id AND seen.open AND l.token = seen.token AND l.expires_at > clock_timestamp()
+		AND set_config('synchronous_commit', 'off', true) IS NOT NULL
+	RETURNING 'released' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
+)
+SELECT what, id, $1::text, {columns}
+FROM (SELECT * FROM del
+	UNION ALL SELECT 'seen', id, owner, token, acquired_at, expires_at, metadata FROM seen
+	WHERE NOT EXISTS (SELECT 1 FROM del)) AS answer`
 
 // postgresGet: $1 resource.
 const postgresGet = `
@@ -149,19 +179,23 @@ WITH ended AS MATERIALIZED (
 )
 SELECT count(*) FROM del`
 
-// postgresForceRelease: $1 resource, $2 token. It waits for the disk, as an operator expects.
+// postgresForceRelease: $1 resource, $2 token. It waits for the disk, as an operator expects, and asks for the gate as
+// postgresRelease does.
 //
-// Answers: "released", or "refused" with the live lease of another token, or no row.
+// Answers: "released", or "seen" with the live lease, or no row. The token's lease that was not released is guarded, or
+// its row changed meanwhile: ask again.
 const postgresForceRelease = `
-WITH cur AS MATERIALIZED (
+WITH seen AS MATERIALIZED (
 	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table}
 	WHERE resource = $1::text AND expires_at > clock_timestamp()
+), gate AS MATERIALIZED (
+	SELECT id, pg_try_advisory_xact_lock({gate}) AS open FROM seen WHERE token = $2::bigint
 ), del AS (
-	DELETE FROM {table}
-	WHERE resource = $1::text AND token = $2::bigint AND expires_at > clock_timestamp() AND {durable}
-	RETURNING 'released' AS what, id, owner, token, acquired_at, expires_at, metadata
+	DELETE FROM {table} AS l USING gate
+	WHERE l.id = gate.id AND gate.open AND l.token = $2::bigint AND l.expires_at > clock_timestamp() AND {durable}
+	RETURNING 'released' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
 )
 SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM del
-	UNION ALL SELECT 'refused', id, owner, token, acquired_at, expires_at, metadata FROM cur
+	UNION ALL SELECT 'seen', id, owner, token, acquired_at, expires_at, metadata FROM seen
 	WHERE NOT EXISTS (SELECT 1 FROM del)) AS answer`

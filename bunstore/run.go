@@ -21,8 +21,9 @@ type querier interface {
 // connection, where the next statement reads it for its own. It goes to the *sql.DB under the
 // bun.DB, since bun would write the arguments into the text, and could send a read to a replica.
 type runner struct {
-	db    *bun.DB
-	hooks []bun.QueryHook
+	db         *bun.DB
+	hooks      []bun.QueryHook
+	guardLimit time.Duration
 }
 
 // query runs a statement and calls scan for each row, but for no more than most of them. Only nil means that it was

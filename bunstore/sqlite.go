@@ -152,12 +152,17 @@ func (s sqlite) ask(ctx context.Context, statement string, args ...any) (answer 
 // (modernc.org/sqlite 1.38) then leaves the statement's write transaction open on the pooled connection, so that nobody
 // writes to the file any more. What a try did is known, too, this way.
 func (s sqlite) unlessBusy(ctx context.Context, try func(context.Context, querier) error) error {
+	return s.whileBusy(ctx, func(ctx context.Context) error { return s.once(ctx, try) }, dberror.IsSQLiteBusy)
+}
+
+// whileBusy is that loop, for whatever is worth another try.
+func (s sqlite) whileBusy(ctx context.Context, try func(context.Context) error, again func(error) bool) error {
 	start := time.Now()
 	deadline, bounded := ctx.Deadline()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		began := time.Now()
-		busy := s.once(ctx, try)
-		if busy == nil || !dberror.IsSQLiteBusy(busy) {
+		busy := try(ctx)
+		if busy == nil || !again(busy) {
 			return busy
 		}
 		// Another try takes as long as this one did, the host's busy_timeout: one that ends after the context would do
@@ -166,11 +171,11 @@ func (s sqlite) unlessBusy(ctx context.Context, try func(context.Context, querie
 		if left <= 0 || bounded && time.Until(deadline) < took {
 			return fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, time.Since(start).Round(time.Millisecond), busy)
 		}
-		again := time.NewTimer(min(pause, left))
+		timer := time.NewTimer(min(pause, left))
 		select {
-		case <-again.C:
+		case <-timer.C:
 		case <-ctx.Done():
-			again.Stop()
+			timer.Stop()
 		}
 		if ctx.Err() != nil { // not tried once more: busy is what is known
 			return fmt.Errorf("%w: %w: %w", locks.ErrBusy, ctx.Err(), busy)

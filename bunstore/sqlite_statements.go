@@ -6,7 +6,7 @@ import "strings"
 // epoch, of SQLite's own clock, which has milliseconds. The first column of an answer is the attempt. The texts are
 // short because SQLite's drivers parse them at every call.
 type sqliteStatements struct {
-	acquire, renew, release, releaseAttempt, row, get, list, purge, forceRelease string
+	acquire, renew, release, releaseAttempt, row, get, list, purge, forceRelease, guard string
 }
 
 // sqliteNow is the clock. It stands still within one statement, which is what atomic means here: a statement that
@@ -25,6 +25,7 @@ func newSQLiteStatements(t table) sqliteStatements {
 		list:           text.Replace(sqliteList),
 		purge:          text.Replace(sqlitePurge),
 		forceRelease:   text.Replace(sqliteForceRelease),
+		guard:          text.Replace(sqliteGuard),
 	}
 }
 
@@ -85,4 +86,10 @@ RETURNING 1`
 // sqliteForceRelease: ?1 resource, ?2 token. No row is a refusal; sqliteGet tells why.
 const sqliteForceRelease = `
 DELETE FROM {table} WHERE resource = ?1 AND token = ?2 AND expires_at > {now}
+RETURNING attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`
+
+// sqliteGuard: ?1 resource, ?2 owner, ?3 token. It changes nothing, and takes the write lock as a change does, for the
+// rest of the transaction. No row is a refusal; sqliteRow tells why.
+const sqliteGuard = `
+UPDATE {table} SET owner = owner WHERE resource = ?1 AND owner = ?2 AND token = ?3 AND expires_at > {now}
 RETURNING attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata`

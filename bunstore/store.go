@@ -9,6 +9,7 @@ import (
 	"github.com/uptrace/bun/dialect"
 
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
+	"github.com/rowlease/rowlease/bunstore/internal/transaction"
 	"github.com/rowlease/rowlease/locks"
 )
 
@@ -31,6 +32,8 @@ type engine interface {
 	list(ctx context.Context, query locks.ListQuery) (locks.Page, error)
 	purge(ctx context.Context, limit int) (int, error)
 	forceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error)
+	// tx is the engine on a caller's transaction; conn tells that it is a connection, on which one may be open.
+	tx(q transaction.Querier, conn bool) txEngine
 }
 
 var (
@@ -46,7 +49,7 @@ var (
 // Errors: [locks.ErrInvalid] for the first bad option, for a nil db, and for a dialect other than PostgreSQL's and
 // SQLite's.
 func New(db *bun.DB, options ...Option) (*Store, error) {
-	c := config{table: table{name: DefaultTable}, callLimit: DefaultCallLimit, busyLimit: DefaultBusyLimit}
+	c := config{table: table{name: DefaultTable}, callLimit: DefaultCallLimit, busyLimit: DefaultBusyLimit, guardLimit: DefaultGuardLimit}
 	for _, option := range options {
 		if option == nil {
 			return nil, &locks.InvalidError{Field: "option", Reason: "must not be nil"}
@@ -59,7 +62,7 @@ func New(db *bun.DB, options ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, config: c}
-	run := runner{db: db, hooks: c.hooks}
+	run := runner{db: db, hooks: c.hooks, guardLimit: c.guardLimit}
 	if db.Dialect().Name() == dialect.PG {
 		s.engine = newPostgres(run, c.table)
 	} else {

@@ -35,6 +35,7 @@ const (
 
 // The SQLite result codes that are told apart. An extended code has its primary code in the low byte.
 const (
+	SQLiteError        = 1
 	SQLiteBusy         = 5
 	SQLiteLocked       = 6
 	SQLiteReadOnly     = 8

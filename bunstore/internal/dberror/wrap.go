@@ -54,6 +54,9 @@ func kindOf(err error) error {
 	return nil
 }
 
+// IsRetryable reports whether a driver's error is one that a new transaction may not meet again.
+func IsRetryable(err error) bool { return errors.Is(kindOf(err), locks.ErrRetryable) }
+
 func unusable(reason string) error { return &locks.InvalidError{Field: "transaction", Reason: reason} }
 
 // IsAnswer reports whether err is one of those that package locks gives a name.

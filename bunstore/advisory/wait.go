@@ -1,0 +1,59 @@
+package advisory
+
+import (
+	"context"
+	"time"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
+)
+
+// waitSlice is the longest single wait on the server. Drivers may stop reading after a while whatever the context
+// allows (pgdriver: 10 s by default), and hosts set statement_timeout, often to 5 s.
+const waitSlice = 4 * time.Second
+
+// wait asks until the lock is granted or the limit is over, at least once. Each ask waits on the server, for slice at
+// most, and has to answer within callLimit after that; it returns the server's error when the slice is over.
+func wait(ctx context.Context, until time.Time, callLimit time.Duration, ask func(ctx context.Context, slice string) (bool, error)) (bool, error) {
+	for {
+		slice := min(max(time.Until(until), time.Millisecond), waitSlice)
+		granted, err := func() (bool, error) {
+			ctx, cancel := context.WithTimeout(ctx, slice+callLimit)
+			defer cancel()
+			return ask(ctx, milliseconds(slice))
+		}()
+		if !dberror.IsSQLState(err, dberror.LockNotAvailable) {
+			return granted, err
+		}
+		if !time.Now().Before(until) {
+			return false, nil
+		}
+	}
+}
+
+// bounded runs work on a goroutine of its own and returns its answer, or the context's end as soon as that comes: a
+// driver may hang. Work that ends later hands its result to late, unless it failed.
+func bounded[T any](ctx context.Context, work func() (T, error), late func(T)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers, gone := make(chan answer), make(chan struct{})
+	go func() {
+		value, err := work()
+		select {
+		case answers <- answer{value, err}:
+		case <-gone:
+			if err == nil {
+				late(value)
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		close(gone)
+		var none T
+		return none, ctx.Err()
+	}
+}

@@ -1,0 +1,61 @@
+package fence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/uptrace/bun"
+
+	"github.com/rowlease/rowlease/locks"
+)
+
+// Upsert is [Update] for a row that may not exist yet: it inserts the model with the token, or writes to the row that
+// has its primary key already, if no newer token is stored there. The key is the model's primary key, which the database
+// must not make up. An insert writes every column, [WithColumns] and [WithSet] are for the row that is there. Values
+// that the database fills in are not read back into the struct. A deleted row has forgotten its token: an upsert
+// with an old one creates it again.
+//
+// A row that is soft-deleted is there, and is written. Errors as with [Update], but never [ErrNotFound].
+func Upsert(ctx context.Context, db bun.IDB, model any, token int64, options ...Option) error {
+	w, err := newWrite(db, model, token, options)
+	if err != nil {
+		return err
+	}
+	look := w.db.NewSelect()
+	if w.row.Table.SoftDeleteField != nil {
+		look = look.Model(w.model).WhereAllWithDeleted()
+	}
+	err = w.run(ctx, w.upsert, look)
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("fence: the row of %s was deleted after it had refused: %w", w.row.Table.Name, locks.ErrRetryable)
+	}
+	return err
+}
+
+// upsert is one statement:
+//
+//	INSERT INTO accounts AS account (id, balance, fence_token) VALUES (…, …, 7)
+//	ON CONFLICT (id) DO UPDATE SET balance = EXCLUDED.balance, fence_token = 7 WHERE coalesce(account.fence_token, 0) <= 7
+//
+// Without RETURNING: where bun adds one for the columns' defaults, it takes the rows that came back for the ones written.
+func (w *write) upsert(ctx context.Context) (sql.Result, error) {
+	table, column := w.row.Table, bun.Ident(w.tokenColumn)
+	key := make([]string, len(table.PKs))
+	for i, field := range table.PKs {
+		key[i] = string(field.SQLName)
+	}
+	q := w.db.NewInsert().Model(w.model).Returning("NULL").On("CONFLICT (?) DO UPDATE", bun.Safe(strings.Join(key, ", ")))
+	if w.tokenField == nil {
+		q.Value(w.tokenColumn, "?", w.token)
+	}
+	for _, field := range w.fields {
+		q.Set("? = EXCLUDED.?", field.SQLName, field.SQLName)
+	}
+	for _, set := range w.sets {
+		q.Set(set.Query, set.Args...)
+	}
+	return q.Set("? = ?", column, w.token).Where("coalesce(?.?, 0) <= ?", table.SQLAlias, column, w.token).Exec(ctx)
+}

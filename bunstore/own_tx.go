@@ -1,0 +1,144 @@
+package bunstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
+	"github.com/rowlease/rowlease/locks"
+)
+
+// ownTx is a transaction that the store has begun by itself, and so ends. Each step comes back within the call limit,
+// also with a driver that hangs.
+type ownTx struct {
+	ctx              context.Context //nolint:containedctx // the transaction's: it is not committed once that has ended
+	handle           bun.IDB
+	limit            time.Duration
+	commit, rollback func() error
+	free             func() // after the end
+}
+
+// begin begins a transaction whose context is ctx: database/sql rolls it back when that ends.
+func (s *Store) begin(ctx context.Context, opts *sql.TxOptions) (*ownTx, error) {
+	if s.db.Dialect().Name() == dialect.SQLite {
+		return s.beginImmediate(ctx, opts)
+	}
+	var tx bun.Tx
+	err := within(ctx, s.config.callLimit, func() (err error) {
+		tx, err = s.db.BeginTx(ctx, opts)
+		return err
+	}, func(err error) {
+		if err == nil { // begun after all, for nobody
+			_ = tx.Rollback()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &ownTx{ctx, tx, s.config.callLimit, tx.Commit, tx.Rollback, func() {}}, nil
+}
+
+// beginImmediate begins as a writer, so that nothing that the transaction does can meet the snapshot conflict. It
+// has a connection of its own, since database/sql knows no way to say IMMEDIATE that all drivers share.
+func (s *Store) beginImmediate(ctx context.Context, opts *sql.TxOptions) (*ownTx, error) {
+	if opts != nil && opts.ReadOnly {
+		return nil, &locks.InvalidError{Field: "transaction", Reason: "must not be read-only: a guard writes"}
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, s.config.busyLimit)
+	defer cancel()
+	// The statements themselves run without the context: see sqlite.unlessBusy.
+	detached := context.WithoutCancel(ctx)
+	if err := whileBusy(limited, func() error { return rawExec(detached, conn, "BEGIN IMMEDIATE") }); err != nil {
+		_ = conn.Close() // back into the pool
+		return nil, err
+	}
+	return &ownTx{
+		ctx:    ctx,
+		handle: conn,
+		limit:  s.config.callLimit,
+		commit: func() error {
+			// In rollback-journal mode a commit waits for readers, and can be tried again.
+			limited, cancel := context.WithTimeout(ctx, s.config.busyLimit)
+			defer cancel()
+			err := whileBusy(limited, func() error { return rawExec(detached, conn, "COMMIT") })
+			if err != nil {
+				err = errors.Join(err, leaveSQLiteTx(detached, conn))
+			}
+			return err
+		},
+		rollback: func() error { return leaveSQLiteTx(detached, conn) },
+		free:     func() { _ = conn.Close() },
+	}, nil
+}
+
+// end commits where fn's error is nil, and says how the transaction ended.
+func (t *ownTx) end(failed error) (locks.Outcome, error) {
+	if failed == nil {
+		failed = t.ctx.Err()
+	}
+	if failed != nil {
+		_ = within(context.Background(), t.limit, t.rollback, nil) // what failed before is the news
+		t.free()
+		return locks.RolledBack, failed
+	}
+	err := within(context.Background(), t.limit, t.commit, nil)
+	t.free()
+	return OutcomeOf(err), err
+}
+
+// OutcomeOf tells from the error that a commit returned how the transaction ended: [locks.Committed] for nil,
+// [locks.RolledBack] when the database said so, [locks.Unknown] when its answer is missing. Beware of drivers that return
+// nil for the commit of a transaction that an earlier error had aborted, as bun's pgdriver does: who goes on after an
+// error of a statement knows better.
+func OutcomeOf(commit error) locks.Outcome {
+	state := dberror.SQLState(commit)
+	switch {
+	case commit == nil:
+		return locks.Committed
+	case strings.HasPrefix(state, "08"), strings.HasPrefix(state, "57P"), state == "40003": // the connection ended under it
+		return locks.Unknown
+	case state != "", dberror.SQLiteCode(commit) != 0:
+		return locks.RolledBack
+	case errors.Is(commit, sql.ErrTxDone), errors.Is(commit, driver.ErrBadConn):
+		return locks.Unknown
+	}
+	return locks.Unknown
+}
+
+// within runs step, which may not heed any context, and gives up after limit or with the context. What it returns later
+// goes to late, which may be nil.
+func within(ctx context.Context, limit time.Duration, step func() error, late func(error)) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- step() }()
+	select {
+	case err := <-done:
+		return err
+	case <-limited.Done():
+	}
+	grace := time.NewTimer(time.Second) // a driver that heeds its context needs a moment to say so
+	defer grace.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-grace.C:
+	}
+	go func() {
+		if err := <-done; late != nil {
+			late(err)
+		}
+	}()
+	return limited.Err()
+}

@@ -1,0 +1,201 @@
+package bunstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
+	"github.com/rowlease/rowlease/bunstore/internal/transaction"
+	"github.com/rowlease/rowlease/locks"
+)
+
+// postgresTx is the engine on a caller's transaction.
+type postgresTx struct {
+	postgres
+	q transaction.Querier
+	// begun is nil where it is known that a transaction is open: on a connection only the database can tell.
+	begun *bool
+}
+
+func (p postgres) tx(q transaction.Querier, conn bool) txEngine {
+	t := &postgresTx{postgres: p, q: q}
+	if conn {
+		t.begun = new(bool)
+	}
+	return t
+}
+
+// acquire tries in a savepoint that is undone unless it got the lease, so that a refusal leaves neither the gate nor a
+// row's lock behind, and an error does not abort the caller's transaction.
+func (t *postgresTx) acquire(ctx context.Context, request locks.Request) (lock locks.Lock, err error) {
+	for ask := range maxAsks {
+		var answer *row
+		err := t.undoable(ctx, func() (keep bool, err error) {
+			answer, err = t.one(ctx, t.q, t.sql.acquireTx, request.Resource, request.Owner, request.TTL.Microseconds(),
+				metadataArg(request.Metadata), request.Attempt)
+			return err == nil && answer != nil && answer.live() && (answer.what == "granted" || answer.what == "mine"), err
+		})
+		switch {
+		case dberror.IsSQLState(err, dberror.SerializationFailure):
+			return lock, stale(err) // the row was changed after the transaction's snapshot
+		case err != nil:
+			return lock, err
+		case answer == nil && ask == 0: // as in an acquire of its own; a new snapshot, where there is one, mostly tells who
+		case answer == nil:
+			return lock, locks.Held(request.Resource, nil)
+		case answer.what == "guarded":
+			return lock, fmt.Errorf("%w: this transaction guards the lease of %q, and cannot acquire it", locks.ErrGuarded, request.Resource)
+		case !answer.live(): // over before it was told
+		case answer.what == "held":
+			return lock, locks.Held(request.Resource, &answer.lock)
+		default:
+			return answer.lock, nil
+		}
+	}
+	return lock, fmt.Errorf("the lease was over before it was granted, %d times", maxAsks)
+}
+
+func (t *postgresTx) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
+	return t.change(ctx, grant, "renewed", locks.ErrBusy, t.sql.renewTx, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+}
+
+func (t *postgresTx) release(ctx context.Context, grant locks.Grant) error {
+	_, err := t.change(ctx, grant, "released", locks.ErrGuarded, t.sql.releaseTx, grant.Resource, grant.Owner, grant.Token)
+	return err
+}
+
+// change does something to the grant's row, in a savepoint that is undone when it is refused. Where somebody else has the
+// row or its gate it asks again for a while, and then answers busy.
+func (t *postgresTx) change(ctx context.Context, grant locks.Grant, done string, busy error, statement string, args ...any) (lock locks.Lock, err error) {
+	err = t.shortWait(ctx, busy, grant.Resource, func() (settled bool, err error) {
+		var answer *row
+		err = t.undoable(ctx, func() (bool, error) {
+			answer, err = t.one(ctx, t.q, statement, args...)
+			return err == nil && answer != nil && answer.what == done, err
+		})
+		switch {
+		case dberror.IsSQLState(err, dberror.SerializationFailure):
+			return true, stale(err)
+		case err != nil:
+			return true, err
+		case answer != nil && answer.what == done:
+			lock = answer.lock
+			return true, nil
+		}
+		return t.refusal(ctx, grant, answer)
+	})
+	return lock, err
+}
+
+// guard is one round trip when it passes, and so in no savepoint: what it takes is taken away with the caller's. Under
+// the levels with a snapshot a grant whose row changed its holder since makes it fail with 40001, which aborts the
+// caller's transaction: only a new one could go on anyway.
+func (t *postgresTx) guard(ctx context.Context, grant locks.Grant) error {
+	if err := t.hasBegun(ctx); err != nil {
+		return err
+	}
+	return t.shortWait(ctx, locks.ErrBusy, grant.Resource, func() (settled bool, err error) {
+		answer, err := t.one(ctx, t.q, t.sql.guard, grant.Resource, grant.Owner, grant.Token)
+		switch {
+		case dberror.IsSQLState(err, dberror.SerializationFailure):
+			return true, stale(err)
+		case err != nil:
+			return true, err
+		case answer != nil && answer.what == "guarded":
+			return true, nil
+		}
+		return t.refusal(ctx, grant, answer)
+	})
+}
+
+// refusal finds why the grant was refused, seen being the row as the transaction sees it. It is not settled when the grant
+// is current after all: then somebody had the row or its gate just then.
+func (t *postgresTx) refusal(ctx context.Context, grant locks.Grant, seen *row) (settled bool, err error) {
+	var lock *locks.Lock
+	live := false
+	if seen != nil {
+		lock, live = &seen.lock, seen.live()
+	}
+	refused := locks.Refuse(grant, lock, live)
+	if refused == nil {
+		return false, nil
+	}
+	var isolation string
+	err = t.query(ctx, t.q, 1, func(rows *sql.Rows) error { return rows.Scan(&isolation) }, postgresIsolation)
+	if err != nil || isolation == "read committed" || isolation == "read uncommitted" {
+		if err == nil {
+			err = refused
+		}
+		return true, err
+	}
+	// The transaction sees the past. Whether that is still so, only a write can tell.
+	err = t.undoable(ctx, func() (bool, error) {
+		if _, err := t.q.ExecContext(ctx, postgresProbeLimit); err != nil {
+			return false, err
+		}
+		_, err := t.one(ctx, t.q, t.sql.probe, grant.Resource)
+		return false, err
+	})
+	switch {
+	case err == nil:
+		return true, refused
+	case dberror.IsSQLState(err, dberror.SerializationFailure, dberror.LockNotAvailable):
+		return true, stale(err)
+	}
+	return true, err
+}
+
+func stale(err error) error { return fmt.Errorf("%w: %w", locks.ErrStaleSnapshot, err) }
+
+// undoable runs try in a savepoint, which is released when try is to be kept, and rolled back otherwise: that frees at
+// once what was locked in it, advisory locks too.
+func (t *postgresTx) undoable(ctx context.Context, try func() (keep bool, err error)) error {
+	if _, err := t.q.ExecContext(ctx, "SAVEPOINT rowlease"); err != nil {
+		return err
+	}
+	settled := false
+	defer func() { // also when a hook panics
+		if !settled {
+			// Detached, so that a refusal's locks go also when the context ends just now. It fails where the connection
+			// is broken, and the transaction with it.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_, _ = t.q.ExecContext(ctx, postgresUndo)
+		}
+	}()
+	keep, err := try()
+	if keep && err == nil {
+		_, err = t.q.ExecContext(ctx, "RELEASE SAVEPOINT rowlease")
+		settled = err == nil
+	}
+	return err
+}
+
+// postgresUndo is one round trip: a statement without arguments goes by the simple protocol, in both drivers.
+const postgresUndo = "ROLLBACK TO SAVEPOINT rowlease; RELEASE SAVEPOINT rowlease"
+
+// hasBegun asks once, on a connection, whether a transaction is open on it: a savepoint is an error otherwise.
+func (t *postgresTx) hasBegun(ctx context.Context) error {
+	if t.begun == nil || *t.begun {
+		return nil
+	}
+	if err := t.undoable(ctx, func() (bool, error) { return true, nil }); err != nil {
+		return err
+	}
+	*t.begun = true
+	return nil
+}
+
+func (t *postgresTx) alive(ctx context.Context) error {
+	_, err := t.q.ExecContext(ctx, "SELECT 1")
+	return err
+}
+
+func (t *postgresTx) savepoint(ctx context.Context, fn func(txEngine) error) error {
+	return t.undoable(ctx, func() (bool, error) {
+		err := fn(t)
+		return err == nil, err
+	})
+}

@@ -1,0 +1,161 @@
+package bunstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
+	"github.com/rowlease/rowlease/bunstore/internal/transaction"
+	"github.com/rowlease/rowlease/locks"
+)
+
+// sqliteTx is the engine on a caller's transaction. A transaction that writes has the file's write lock to its end, so
+// that a change, and a guard, which is one too, keep out every other writer. Nothing is undone when a try is refused:
+// the lock of the file stays with the transaction whatever is rolled back to.
+type sqliteTx struct {
+	sqlite
+	q transaction.Querier
+	// begun is nil where it is known that a transaction is open: on a connection only the database can tell.
+	begun   *bool
+	guarded map[string]bool // resources that this transaction guards: the file's lock does not keep itself out
+}
+
+func (s sqlite) tx(q transaction.Querier, conn bool) txEngine {
+	t := &sqliteTx{sqlite: s, q: q, guarded: map[string]bool{}}
+	if conn {
+		t.begun = new(bool)
+	}
+	return t
+}
+
+// acquire reads first, and refuses on what it read: an upsert takes the write lock even to be refused.
+func (t *sqliteTx) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
+	if t.guarded[request.Resource] {
+		return locks.Lock{}, fmt.Errorf("%w: this transaction guards the lease of %q, and cannot acquire it", locks.ErrGuarded, request.Resource)
+	}
+	answer, err := t.ask(ctx, t.sql.row, request.Resource)
+	switch {
+	case err != nil:
+		return locks.Lock{}, err
+	case answer == nil || !answer.live():
+	case answer.lock.Owner != request.Owner:
+		return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
+	case answer.what == request.Attempt: // this very attempt's own
+		return answer.lock, nil
+	}
+	answer, err = t.ask(ctx, t.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
+		metadataArg(request.Metadata), request.Attempt)
+	switch {
+	case err != nil:
+		return locks.Lock{}, err
+	case answer == nil: // somebody was faster, before this transaction had the write lock
+		return locks.Lock{}, locks.Held(request.Resource, nil)
+	}
+	return answer.lock, nil
+}
+
+func (t *sqliteTx) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
+	return t.change(ctx, grant, t.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+}
+
+func (t *sqliteTx) release(ctx context.Context, grant locks.Grant) error {
+	_, err := t.change(ctx, grant, t.sql.release, grant.Resource, grant.Owner, grant.Token)
+	return err
+}
+
+func (t *sqliteTx) guard(ctx context.Context, grant locks.Grant) error {
+	_, err := t.change(ctx, grant, t.sql.guard, grant.Resource, grant.Owner, grant.Token)
+	if err == nil {
+		t.guarded[grant.Resource] = true
+	}
+	return err
+}
+
+// change writes first, so that what it reads to find a reason is the present: with the write lock there is no other.
+func (t *sqliteTx) change(ctx context.Context, grant locks.Grant, statement string, args ...any) (locks.Lock, error) {
+	answer, err := t.ask(ctx, statement, args...)
+	if err != nil {
+		return locks.Lock{}, err
+	}
+	if answer != nil {
+		return answer.lock, nil
+	}
+	if answer, err = t.ask(ctx, t.sql.row, grant.Resource); err != nil {
+		return locks.Lock{}, err
+	}
+	if answer == nil {
+		return locks.Lock{}, locks.Refuse(grant, nil, false)
+	}
+	if err := locks.Refuse(grant, &answer.lock, answer.live()); err != nil {
+		return locks.Lock{}, err
+	}
+	return locks.Lock{}, unsettled(grant.Resource)
+}
+
+// ask runs one statement. It tries again while another writer has the file, for as long as the busy limit, unless the
+// transaction has read before that writer: then its snapshot is too old, and no wait helps.
+func (t *sqliteTx) ask(ctx context.Context, statement string, args ...any) (answer *row, err error) {
+	if err := t.hasBegun(ctx); err != nil {
+		return nil, err
+	}
+	err = t.whileBusy(ctx, func(ctx context.Context) (err error) {
+		answer, err = t.one(context.WithoutCancel(ctx), t.q, statement, args...)
+		return err
+	}, func(err error) bool {
+		return dberror.SQLiteCode(err) != dberror.SQLiteBusySnapshot && dberror.IsSQLiteBusy(err)
+	})
+	return answer, err
+}
+
+// hasBegun asks once, on a connection, whether a transaction is open on it: BEGIN is an error then.
+func (t *sqliteTx) hasBegun(ctx context.Context) error {
+	if t.begun == nil || *t.begun {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	if _, err := t.q.ExecContext(ctx, "BEGIN"); err == nil {
+		if _, err := t.q.ExecContext(ctx, "ROLLBACK"); err != nil {
+			return err
+		}
+		return &locks.InvalidError{Field: "transaction", Reason: "has not begun on this connection, or is over"}
+	} else if dberror.SQLiteCode(err)&0xff != dberror.SQLiteError { // the one code that an open transaction is told by
+		return err
+	}
+	*t.begun = true
+	return nil
+}
+
+// alive has nothing to ask: an error does not abort a transaction of SQLite's, and where SQLite has rolled back by itself
+// the commit fails.
+func (t *sqliteTx) alive(context.Context) error { return nil }
+
+func (t *sqliteTx) savepoint(ctx context.Context, fn func(txEngine) error) error {
+	if err := t.hasBegun(ctx); err != nil {
+		return err
+	}
+	detached := context.WithoutCancel(ctx)
+	if _, err := t.q.ExecContext(detached, "SAVEPOINT rowlease"); err != nil {
+		return err
+	}
+	inner := &sqliteTx{sqlite: t.sqlite, q: t.q, begun: t.begun, guarded: map[string]bool{}}
+	for resource := range t.guarded {
+		inner.guarded[resource] = true
+	}
+	released := false
+	defer func() { // also when fn panics
+		if !released {
+			_, _ = t.q.ExecContext(detached, "ROLLBACK TO SAVEPOINT rowlease")
+			_, _ = t.q.ExecContext(detached, "RELEASE SAVEPOINT rowlease")
+		}
+	}()
+	if err := fn(inner); err != nil {
+		return err
+	}
+	if _, err := t.q.ExecContext(detached, "RELEASE SAVEPOINT rowlease"); err != nil {
+		return err
+	}
+	released = true
+	t.guarded = inner.guarded
+	return nil
+}
