@@ -6,23 +6,28 @@ import "strings"
 // are cast, so that they mean the same in every exec mode of every driver. Only clock_timestamp() decides: now() stands
 // still in a transaction.
 type postgresStatements struct {
-	acquire, renew, release, releaseAttempt, get, list, purge, forceRelease string
+	acquire, acquireAll, renew, release, releaseAttempt, get, list, purge, forceRelease string
 
 	// In a caller's transaction.
 	acquireTx, renewTx, releaseTx, guard, probe string
 }
 
 func newPostgresStatements(t table) postgresStatements {
+	gate := func(resource string) string {
+		return "hashtextextended(" + resource + " COLLATE \"C\", " + t.regclassLiteral() + "::regclass::oid::bigint)"
+	}
 	text := strings.NewReplacer(
 		"{table}", t.quoted(),
 		"{sequence}", quoteLiteral(t.sequenceQuoted()),
-		"{gate}", "hashtextextended($1::text COLLATE \"C\", "+t.regclassLiteral()+"::regclass::oid::bigint)",
+		"{gate}", gate("$1::text"),
+		"{gate of wanted}", gate("wanted.resource"),
 		"{durable}", durable,
 		"{guards}", postgresGuards,
 		"{columns}", postgresColumns,
 	)
 	return postgresStatements{
 		acquire:        text.Replace(postgresAcquire),
+		acquireAll:     text.Replace(postgresAcquireAll),
 		renew:          text.Replace(postgresRenew),
 		release:        text.Replace(postgresRelease),
 		releaseAttempt: text.Replace(postgresReleaseAttempt),

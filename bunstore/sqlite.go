@@ -15,10 +15,12 @@ type sqlite struct {
 	runner
 	sql       sqliteStatements
 	busyLimit time.Duration
+	// begin begins a transaction of the store's own as the file's writer.
+	begin func(context.Context, *sql.TxOptions) (*ownTx, error)
 }
 
-func newSQLite(run runner, t table, busyLimit time.Duration) sqlite {
-	return sqlite{runner: run, sql: newSQLiteStatements(t), busyLimit: busyLimit}
+func newSQLite(run runner, t table, busyLimit time.Duration, begin func(context.Context, *sql.TxOptions) (*ownTx, error)) sqlite {
+	return sqlite{runner: run, sql: newSQLiteStatements(t), busyLimit: busyLimit, begin: begin}
 }
 
 func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {

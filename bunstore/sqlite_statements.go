@@ -6,7 +6,7 @@ import "strings"
 // epoch, of SQLite's own clock, which has milliseconds. The first column of an answer is the attempt. The texts are
 // short because SQLite's drivers parse them at every call.
 type sqliteStatements struct {
-	acquire, renew, release, releaseAttempt, row, get, list, purge, forceRelease, guard string
+	acquire, renew, release, releaseAttempt, row, rows, get, list, purge, forceRelease, guard string
 }
 
 // sqliteNow is the clock. It stands still within one statement, which is what atomic means here: a statement that
@@ -21,6 +21,7 @@ func newSQLiteStatements(t table) sqliteStatements {
 		release:        text.Replace(sqliteRelease),
 		releaseAttempt: text.Replace(sqliteReleaseAttempt),
 		row:            text.Replace(sqliteRow),
+		rows:           text.Replace(sqliteRows),
 		get:            text.Replace(sqliteGet),
 		list:           text.Replace(sqliteList),
 		purge:          text.Replace(sqlitePurge),

@@ -25,6 +25,8 @@ type Store struct {
 // errors of [locks.Store], and faults as the driver worded them.
 type engine interface {
 	acquire(ctx context.Context, request locks.Request) (locks.Lock, error)
+	// acquireAll is given the requests in byte order of their resources, and returns the locks in that order.
+	acquireAll(ctx context.Context, requests []locks.Request) ([]locks.Lock, error)
 	renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error)
 	release(ctx context.Context, grant locks.Grant) error
 	releaseAttempt(ctx context.Context, resource, owner, attempt string) error
@@ -41,6 +43,7 @@ var (
 	_ locks.Lister        = (*Store)(nil)
 	_ locks.Purger        = (*Store)(nil)
 	_ locks.ForceReleaser = (*Store)(nil)
+	_ locks.MultiAcquirer = (*Store)(nil)
 )
 
 // New returns a store on the database. It asks the database nothing: call [Store.Check] once at start to find a missing
@@ -66,7 +69,7 @@ func New(db *bun.DB, options ...Option) (*Store, error) {
 	if db.Dialect().Name() == dialect.PG {
 		s.engine = newPostgres(run, c.table)
 	} else {
-		s.engine = newSQLite(run, c.table, c.busyLimit)
+		s.engine = newSQLite(run, c.table, c.busyLimit, s.beginImmediate)
 	}
 	return s, nil
 }

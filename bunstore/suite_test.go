@@ -86,5 +86,10 @@ func TestSuiteOnSQLite(t *testing.T) {
 			}
 			return n
 		},
+		Begin: func(tb testing.TB, store locks.Store) lockstest.Transaction {
+			tb.Helper()
+			return beginSuiteTx(tb, dbs[store], store)
+		},
+		OneWriter: true,
 	})
 }

@@ -123,6 +123,7 @@ func TestContentionUnderEveryDefaultIsolation(t *testing.T) {
 					})
 				}
 				wg.Wait()
+				contendInTransactions(t, stores)
 			})
 		}
 	}

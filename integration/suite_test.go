@@ -66,6 +66,10 @@ func harness(open func(tb testing.TB, n int) []locks.Store, doors map[locks.Stor
 		Rows: func(tb testing.TB, store locks.Store) int {
 			return scan[int](tb, doors[store].db, "SELECT count(*) FROM "+doors[store].table)
 		},
+		Begin: func(tb testing.TB, store locks.Store) lockstest.Transaction {
+			tb.Helper()
+			return beginSuiteTx(tb, doors[store].db, store)
+		},
 	}
 }
 
@@ -124,7 +128,9 @@ func TestSuiteOnSQLiteWithCgo(t *testing.T) {
 		}
 		return stores
 	}
-	lockstest.Run(t, harness(open, doors, "UPDATE {table} SET expires_at = 0 WHERE resource = ?", "DELETE FROM {table}"))
+	h := harness(open, doors, "UPDATE {table} SET expires_at = 0 WHERE resource = ?", "DELETE FROM {table}")
+	h.OneWriter = true
+	lockstest.Run(t, h)
 }
 
 func newStore(tb testing.TB, db *bun.DB, options ...bunstore.Option) *bunstore.Store {

@@ -40,9 +40,10 @@ type Tx interface {
 	// of the lease. The holder's own renewals go on; releases by anybody wait a little and are then refused as
 	// [ErrGuarded].
 	//
-	// In a transaction with a snapshot (REPEATABLE READ, SERIALIZABLE, SQLite) a grant that was acquired or renewed after
-	// the snapshot is refused with [ErrStaleSnapshot], never as lost: such a transaction may not see what the holder before
-	// wrote.
+	// In a transaction with a snapshot (REPEATABLE READ, SERIALIZABLE, SQLite) a grant that was acquired after the snapshot
+	// is refused with [ErrStaleSnapshot], never as lost: such a transaction may not see what the holder before wrote. So is
+	// one that the snapshot has as ended and that is not so any more. One that was merely renewed since may pass: its
+	// holder was the holder already.
 	//
 	// Errors: [*LostError] as [Store.Renew]; [ErrStaleSnapshot]; [ErrSerialization]; [ErrBusy]; [ErrInvalid].
 	Guard(ctx context.Context, grant Grant) error

@@ -1,5 +1,5 @@
-// Package advisory takes PostgreSQL's advisory locks by name: for a transaction, or for a session that has a connection
-// of its own. Both can be exclusive or shared (PostgreSQL documentation, 13.3.5).
+// Package advisory takes PostgreSQL's advisory locks by name: for a transaction, or for a session that has a
+// connection of its own. Both can be exclusive or shared (PostgreSQL documentation, 13.3.5).
 //
 //	err := advisory.LockTx(ctx, tx, "account:4711")            // until the transaction ends
 //
@@ -16,13 +16,15 @@
 //
 // # What they do not
 //
-// They have no fencing token, and no guard. Of a client that has vanished without a word (a machine that lost its power,
-// a network that swallows) the server learns by TCP keepalive only: until then, by default two hours and more, the lock
-// stays. A session that was lost is told within [WithPingInterval] and [WithCallLimit]; meanwhile the server may have
-// given the lock to somebody else. Where that matters take a lease of package locks, whose time limit the holder knows.
+// They have no fencing token, and no guard. Of a client that has vanished without a word (a machine that lost its
+// power, a network that swallows) the server learns by TCP keepalive only: until then, by default two hours and more,
+// the lock stays. A session that was lost is told within [WithPingInterval] and [WithCallLimit]; meanwhile the server
+// may have given the lock to somebody else. Where that matters take a lease of package locks, whose time limit the
+// holder knows.
 //
 // Locks belong to one database of one server. A replica has its own, and a failover forgets them all. They are held in
-// the server's shared memory: some tens of thousands at once are too many (max_locks_per_transaction).
+// the server's shared memory: with its defaults some thousands at once fill it (max_locks_per_transaction ×
+// max_connections), and every other lock in the database fails then too.
 //
 // A session lock does not work through a pooler in transaction mode: a [Locker] looks for one, and refuses with
 // [ErrPooler]. Locks of a transaction do.

@@ -7,10 +7,10 @@ import (
 	"github.com/rowlease/rowlease/locks"
 )
 
-// ErrPooler says that connections go through a pooler in transaction mode, such as PgBouncer's: the lock would be taken
-// on one backend, freed on another, and stay.
-var ErrPooler = errors.New("advisory: connections go through a pooler in transaction mode, through which a session lock does not work: " +
-	"connect to PostgreSQL itself or to a pool in session mode, or use LockTx or a lease")
+// ErrPooler says that connections go through a pooler in transaction mode, such as PgBouncer's: the lock would be
+// taken on one backend, freed on another, and stay.
+var ErrPooler = errors.New("advisory: connections go through a pooler in transaction mode, " +
+	"where a session lock does not work: connect to PostgreSQL itself or to a pool in session mode, or use LockTx or a lease")
 
 // LostError says that a session's connection was lost, or that the server knew nothing of its lock: the work under it
 // may not have been alone. It is [locks.ErrLost].

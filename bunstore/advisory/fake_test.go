@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
@@ -64,14 +65,15 @@ func kind(statement string) string {
 	return "ping"
 }
 
-type sqlState string
+type stateError string
 
-func (s sqlState) Error() string    { return "SQLSTATE " + string(s) }
-func (s sqlState) SQLState() string { return string(s) }
+func (s stateError) Error() string    { return "SQLSTATE " + string(s) }
+func (s stateError) SQLState() string { return string(s) }
 
 func (f *fake) Driver() driver.Driver { return nil }
 
 func (f *fake) Connect(context.Context) (driver.Conn, error) {
+	time.Sleep(time.Millisecond) // in virtual time: others get to connect too
 	return &fakeConn{f, f.opened.Add(1)}, nil
 }
 

@@ -48,11 +48,12 @@ func New(db *bun.DB, options ...LockerOption) (*Locker, error) {
 	return l, nil
 }
 
-// Check looks, with two connections of the pool at once, whether they go through a pooler in transaction mode. When none
-// is found the locker's first lock need not look again. It says nothing of a pool that is pointed elsewhere later.
+// Check looks, with two connections of the pool at once, whether they go through a pooler in transaction mode. When
+// none is found the locker's first lock need not look again. It says nothing of a pool that is pointed elsewhere
+// later.
 //
-// Errors: [ErrPooler]; [*locks.InvalidError] for a pool of one connection, which cannot be looked through; the database's,
-// or the context's end, when two connections are not to be had within [WithCallLimit].
+// Errors: [ErrPooler]; [*locks.InvalidError] for a pool of one connection, which cannot be looked through; the
+// database's, or the context's end, when two connections are not to be had within [WithCallLimit].
 func (l *Locker) Check(ctx context.Context) error { return l.look(ctx, true) }
 
 func (l *Locker) look(ctx context.Context, again bool) error {
@@ -60,8 +61,8 @@ func (l *Locker) look(ctx context.Context, again bool) error {
 		return nil
 	}
 	if l.db.Stats().MaxOpenConnections == 1 {
-		return &locks.InvalidError{Field: "db", Reason: "must have two connections, by which a pooler in transaction mode is found: " +
-			"raise SetMaxOpenConns, or say WithoutPoolerCheck"}
+		return &locks.InvalidError{Field: "db", Reason: "must have two connections, by which a pooler in " +
+			"transaction mode is found: raise SetMaxOpenConns, or say WithoutPoolerCheck"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.callLimit)
 	defer cancel()
@@ -101,8 +102,9 @@ func (l *Locker) multiplexed(ctx context.Context) (bool, error) {
 	return pooler.Multiplexed(ctx, a, b)
 }
 
-// TryLock takes the lock in a session of its own, or answers at once that it is held. It waits for a free connection of
-// the pool, for [WithCallLimit] at most. The context bounds the try, not the lock: its values are kept, its end is not.
+// TryLock takes the lock in a session of its own, or answers at once that it is held. It waits for a free connection
+// of the pool, for [WithCallLimit] at most. The context bounds the try, not the lock: its values are kept, its end is
+// not.
 //
 // Errors: [*locks.HeldError] when it is held, in this process too, also when those who wait for it come first;
 // [ErrPooler]; [*locks.InvalidError] for a bad name or option, and for a pool of one connection (see
@@ -112,14 +114,14 @@ func (l *Locker) TryLock(ctx context.Context, name string, options ...Option) (*
 	return l.lock(ctx, name, true, options)
 }
 
-// Lock is [Locker.TryLock] that waits, for [WithLimit] at most (5 s by default); then it answers [*locks.HeldError]. When
-// the context ends first, its caller is told at once. A wait that nobody waits for any more may go on at the server for
-// some seconds, and is undone should it be granted.
+// Lock is [Locker.TryLock] that waits, for [WithLimit] at most (5 s by default); then it answers [*locks.HeldError].
+// When the context ends first, its caller is told at once. A wait that nobody waits for any more may go on at the
+// server for some seconds, and is undone should it be granted.
 //
-// Waiters are served in their order, but for one that has waited 4 s: it steps back and asks again, and the server's log
-// has a line on it ("canceling statement due to lock timeout"). Two that wait for each other are told apart by
-// PostgreSQL, with [locks.ErrSerialization] for one of them, as far as each holds and waits in one session: two sessions
-// of one process may wait for each other up to the limit.
+// Waiters are served in their order, but for one that has waited 4 s: it steps back and asks again, and the server's
+// log has a line on it ("canceling statement due to lock timeout"). Two that wait for each other are told apart by
+// PostgreSQL, with [locks.ErrSerialization] for one of them, as far as each holds and waits in one session: two
+// sessions of one process may wait for each other up to the limit.
 func (l *Locker) Lock(ctx context.Context, name string, options ...Option) (*Session, error) {
 	return l.lock(ctx, name, false, options)
 }

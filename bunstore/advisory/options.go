@@ -85,7 +85,8 @@ type LockerOption func(*Locker) error
 func WithPingInterval(interval time.Duration) LockerOption {
 	return func(l *Locker) error {
 		if interval < MinPingInterval {
-			return &locks.InvalidError{Field: "ping interval", Reason: fmt.Sprintf("must be at least %v, got %v", MinPingInterval, interval)}
+			reason := fmt.Sprintf("must be at least %v, got %v", MinPingInterval, interval)
+			return &locks.InvalidError{Field: "ping interval", Reason: reason}
 		}
 		l.interval = interval
 		return nil

@@ -42,17 +42,17 @@ func (s *Session) Name() string { return s.request.name }
 // Shared reports whether the lock is shared.
 func (s *Session) Shared() bool { return s.request.shared }
 
-// Context returns a context for the work under the lock, with the values of the one that it was taken with. It ends with
-// [Session.Unlock], its cause is then [locks.ErrReleased]; or when the connection is lost, its cause is then a
-// [*LostError]. A loss is noticed by a ping that fails or has no answer: within [WithPingInterval] and [WithCallLimit]. The
-// server may by then have given the lock to somebody else.
+// Context returns a context for the work under the lock, with the values of the one that it was taken with. It ends
+// with [Session.Unlock], its cause is then [locks.ErrReleased]; or when the connection is lost, its cause is then a
+// [*LostError]. A loss is noticed by a ping that fails or has no answer: within [WithPingInterval] and
+// [WithCallLimit]. The server may by then have given the lock to somebody else.
 func (s *Session) Context() context.Context { return s.ctx }
 
 // Unlock ends the session's context, frees the lock and gives the connection back to the pool. Where it is not certain
-// that the lock is free the connection is closed instead, so that PostgreSQL frees it, in the background where the driver
-// hangs. The result of the first call is that of every later one; later calls wait for it. It takes the context's values,
-// not its end: a caller that was cancelled is just the one whose lock must be freed. It is bounded by [WithCallLimit]
-// instead, twice that when a ping is under way.
+// that the lock is free the connection is closed instead, so that PostgreSQL frees it, in the background where the
+// driver hangs. The result of the first call is that of every later one; later calls wait for it. It takes the
+// context's values, not its end: a caller that was cancelled is just the one whose lock must be freed. It is bounded
+// by [WithCallLimit] instead, twice that when a ping is under way.
 //
 // Errors: [*LostError] when the connection was lost before, or the server did not know of the lock; otherwise the
 // database's: the connection is then closed.

@@ -20,7 +20,8 @@ func bubble(t *testing.T, test func(t *testing.T, locker *advisory.Locker, f *fa
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		db, f := newFake(t, always(true, 7, nil))
-		locker, err := advisory.New(db, advisory.WithoutPoolerCheck(), advisory.WithCallLimit(2*time.Second), advisory.WithPingInterval(3*time.Second))
+		locker, err := advisory.New(db,
+			advisory.WithoutPoolerCheck(), advisory.WithCallLimit(2*time.Second), advisory.WithPingInterval(3*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,6 +192,9 @@ func TestWhatBecomesOfTheConnection(t *testing.T) {
 // A wait is cut into slices that drivers and hosts allow, up to its limit.
 func TestAWaitInSlices(t *testing.T) {
 	bubble(t, func(t *testing.T, locker *advisory.Locker, f *fake) {
+		if err := mustLock(t, locker).Unlock(t.Context()); err != nil { // connected
+			t.Fatal(err)
+		}
 		var waits []string
 		f.answers(func(_ string, args []driver.NamedValue) (bool, int64, error) {
 			text := args[1].Value.(string)
@@ -200,7 +204,7 @@ func TestAWaitInSlices(t *testing.T) {
 				t.Error(err)
 			}
 			time.Sleep(slice)
-			return false, 0, sqlState("55P03")
+			return false, 0, stateError("55P03")
 		})
 		_, err := locker.Lock(t.Context(), "a", advisory.WithLimit(10*time.Second))
 		if want := []string{"4000", "4000", "2000"}; !errors.Is(err, locks.ErrHeld) || !slices.Equal(waits, want) {

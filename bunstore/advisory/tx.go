@@ -14,30 +14,31 @@ import (
 )
 
 // TryLockTx takes the lock for the caller's transaction, or answers at once that it is held. PostgreSQL frees it when
-// the transaction ends, or with the rollback to a savepoint before it; there is no unlock. A transaction that holds the
-// lock gets it again, also shared beside its own exclusive one. A refused try leaves nothing behind and the transaction
-// usable.
+// the transaction ends, or with the rollback to a savepoint before it; there is no unlock. A transaction that holds
+// the lock gets it again, also shared beside its own exclusive one. A refused try leaves nothing behind and the
+// transaction usable.
 //
 // The transaction is a [bun.Tx], a savepoint's too, or a [bun.Conn] on which one was begun by hand.
 //
-// Under REPEATABLE READ and SERIALIZABLE the transaction's snapshot may be older than the lock: what the previous holder
-// wrote is then not seen. Take the lock under READ COMMITTED.
+// Under REPEATABLE READ and SERIALIZABLE the transaction's snapshot may be older than the lock: what the previous
+// holder wrote is then not seen. Take the lock under READ COMMITTED.
 //
-// Errors: [*locks.HeldError] when it is held, also when those who wait for it come first; [*locks.InvalidError] for a bad
-// name or option, for SQLite, and for what is no open transaction, one that an error has aborted included; otherwise the
-// database's, after which the transaction can only be rolled back. Safe for concurrent use as far as the transaction is.
+// Errors: [*locks.HeldError] when it is held, also when those who wait for it come first; [*locks.InvalidError] for a
+// bad name or option, for SQLite, and for what is no open transaction, one that an error has aborted included;
+// otherwise the database's, or the context's end, after which the transaction can only be rolled back. A call ends
+// after [DefaultCallLimit]. Safe for concurrent use as far as the transaction is.
 func TryLockTx(ctx context.Context, tx bun.IDB, name string, options ...Option) error {
 	return lockTx(ctx, tx, name, true, options)
 }
 
-// LockTx is [TryLockTx] that waits, for [WithLimit] at most (5 s by default). When that is over it answers
-// [*locks.HeldError], and the transaction is as it was before: the wait runs in a savepoint. When the context ends
-// first, the connection may be broken, and the transaction can only be rolled back.
+// LockTx is [TryLockTx] that waits, for [WithLimit] at most (5 s by default) beside that call's limit. When that is
+// over it answers [*locks.HeldError], and the transaction is as it was before: the wait runs in a savepoint. When the
+// context ends first, the connection may be broken, and the transaction can only be rolled back.
 //
-// Waiters are served in their order, but for one that has waited 4 s: it steps back and asks again, and the server's log
-// has a line on it ("canceling statement due to lock timeout"). Two transactions that wait for each other are told apart
-// by PostgreSQL, with [locks.ErrSerialization] for one of them. The transaction's lock_timeout does not count here, and
-// stays what it is.
+// Waiters are served in their order, but for one that has waited 4 s: it steps back and asks again, and the server's
+// log has a line on it ("canceling statement due to lock timeout"). Two transactions that wait for each other are told
+// apart by PostgreSQL, with [locks.ErrSerialization] for one of them. The transaction's lock_timeout does not count
+// here, and stays what it is.
 //
 // Under REPEATABLE READ and SERIALIZABLE the snapshot is from before the wait, see [TryLockTx].
 func LockTx(ctx context.Context, tx bun.IDB, name string, options ...Option) error {
@@ -108,7 +109,8 @@ func inSavepoint(ctx context.Context, q transaction.Querier, take func() (bool, 
 	if dberror.ContextEnd(ctx) != nil {
 		return false, err // the connection may have an answer on its way: nothing more is asked of it
 	}
-	if _, undone := q.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+savepoint+"; RELEASE SAVEPOINT "+savepoint); undone != nil {
+	const undo = "ROLLBACK TO SAVEPOINT " + savepoint + "; RELEASE SAVEPOINT " + savepoint
+	if _, undone := q.ExecContext(ctx, undo); undone != nil {
 		return false, errors.Join(err, undone)
 	}
 	return false, err
@@ -120,8 +122,8 @@ func needPostgres(name dialect.Name) error {
 		return nil
 	case dialect.SQLite:
 		return &locks.InvalidError{
-			Field: "db", Reason: "must be PostgreSQL: SQLite has no advisory locks; use a lease (locks.New on a bunstore.Store), " +
-				"or BEGIN IMMEDIATE, which keeps every other writer out",
+			Field: "db", Reason: "must be PostgreSQL: SQLite has no advisory locks; use a lease (locks.New on a " +
+				"bunstore.Store), or BEGIN IMMEDIATE, which keeps every other writer out",
 		}
 	}
 	return &locks.InvalidError{Field: "db", Reason: "must be PostgreSQL, got " + name.String()}

@@ -13,7 +13,10 @@ const waitSlice = 4 * time.Second
 
 // wait asks until the lock is granted or the limit is over, at least once. Each ask waits on the server, for slice at
 // most, and has to answer within callLimit after that; it returns the server's error when the slice is over.
-func wait(ctx context.Context, until time.Time, callLimit time.Duration, ask func(ctx context.Context, slice string) (bool, error)) (bool, error) {
+func wait(
+	ctx context.Context, until time.Time, callLimit time.Duration,
+	ask func(ctx context.Context, slice string) (bool, error),
+) (bool, error) {
 	for {
 		slice := min(max(time.Until(until), time.Millisecond), waitSlice)
 		granted, err := func() (bool, error) {

@@ -48,7 +48,7 @@ func (c *config) fields(row model.Row) ([]*schema.Field, error) {
 	if c.columns == nil {
 		var fields []*schema.Field
 		for _, field := range row.Table.DataFields {
-			if field.Name != c.versionColumn && !field.SkipUpdate() {
+			if field.Name != c.versionColumn { // bun leaves out what has skipupdate
 				fields = append(fields, field)
 			}
 		}

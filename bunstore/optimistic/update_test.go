@@ -79,15 +79,15 @@ func TestUpdateOfSomeColumns(t *testing.T) {
 	}
 }
 
-// base is embedded by pointer: what a call does to it must be undone as well.
-type base struct {
+// Base is embedded by pointer: what a call does to it must be undone as well.
+type Base struct {
 	Revision  uint8
 	UpdatedAt time.Time
 }
 
 type page struct {
 	bun.BaseModel `bun:"table:pages"`
-	*base
+	*Base
 
 	Site    string `bun:",pk"`
 	Path    string `bun:",pk"`
@@ -110,24 +110,24 @@ func (p *page) BeforeAppendModel(_ context.Context, query bun.Query) error {
 func TestUpdateWithHooksKeysAndEmbeddedStructs(t *testing.T) {
 	t.Parallel()
 	db := open(t, (*page)(nil))
-	insert(t, db, &page{base: &base{Revision: 3}, Site: "a", Path: "/", Created: "then", Body: "old"})
-	insert(t, db, &page{base: &base{Revision: 3}, Site: "b", Path: "/", Created: "then", Body: "old"})
+	insert(t, db, &page{Base: &Base{Revision: 3}, Site: "a", Path: "/", Created: "then", Body: "old"})
+	insert(t, db, &page{Base: &Base{Revision: 3}, Site: "b", Path: "/", Created: "then", Body: "old"})
 	revision := optimistic.WithVersionColumn("revision")
 	ran := func(bun.Query) error { return nil }
 
-	p := &page{base: &base{Revision: 3}, Site: "a", Path: "/", Created: "now", Body: "new", hook: ran}
+	p := &page{Base: &Base{Revision: 3}, Site: "a", Path: "/", Created: "now", Body: "new", hook: ran}
 	if err := optimistic.Update(t.Context(), db, p, revision); err != nil {
 		t.Fatal(err)
 	}
 	if p.Revision != 4 || p.Body != "new!" || p.UpdatedAt.Unix() != 1_800_000_000 {
-		t.Errorf("the struct is %+v %+v", p, p.base)
+		t.Errorf("the struct is %+v %+v", p, p.Base)
 	}
 	row := stored(t, db, page{Site: "a", Path: "/"})
 	if row.Revision != 4 || row.Body != "new!" || row.UpdatedAt.Unix() != 1_800_000_000 || row.Created != "then" {
-		t.Errorf("the row is %+v %+v", row, row.base)
+		t.Errorf("the row is %+v %+v", row, row.Base)
 	}
 	if other := stored(t, db, page{Site: "b", Path: "/"}); other.Revision != 3 || other.Body != "old" {
-		t.Errorf("the row with the other half of the key is %+v %+v", other, other.base)
+		t.Errorf("the row with the other half of the key is %+v %+v", other, other.Base)
 	}
 
 	boom := errors.New("boom")
@@ -140,14 +140,14 @@ func TestUpdateWithHooksKeysAndEmbeddedStructs(t *testing.T) {
 		"hook":     {4, func(bun.Query) error { return boom }, boom},
 		"panic":    {4, func(bun.Query) error { panic(boom) }, boom},
 	} {
-		p := &page{base: &base{Revision: test.revision}, Site: "a", Path: "/", Body: "late", hook: test.hook}
-		embedded := p.base
+		p := &page{Base: &Base{Revision: test.revision}, Site: "a", Path: "/", Body: "late", hook: test.hook}
+		embedded := p.Base
 		err := recovered(func() error { return optimistic.Update(t.Context(), db, p, revision) })
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: err = %v, want %v", name, err, test.want)
 		}
-		if p.base != embedded || *p.base != (base{Revision: test.revision}) || p.Body != "late" {
-			t.Errorf("%s: the struct became %+v %+v", name, p, p.base)
+		if p.Base != embedded || *p.Base != (Base{Revision: test.revision}) || p.Body != "late" {
+			t.Errorf("%s: the struct became %+v %+v", name, p, p.Base)
 		}
 	}
 	if got := stored(t, db, page{Site: "a", Path: "/"}); !reflect.DeepEqual(got, row) {
@@ -237,7 +237,7 @@ func TestUpdateRefuses(t *testing.T) {
 		{"unknown column", db, &account{ID: 7}, []optimistic.Option{optimistic.WithColumns("x")}, "model"},
 		{"key as a column", db, &account{ID: 7}, []optimistic.Option{optimistic.WithColumns("id")}, "columns"},
 		{"version as a column", db, &account{ID: 7}, []optimistic.Option{optimistic.WithColumns("version")}, "columns"},
-		{"column that is never updated", db, &page{base: &base{}, Site: "a"}, []optimistic.Option{
+		{"column that is never updated", db, &page{Base: &Base{}, Site: "a"}, []optimistic.Option{
 			optimistic.WithColumns("created"), optimistic.WithVersionColumn("revision"),
 		}, "columns"},
 		{"no columns", db, &account{ID: 7}, []optimistic.Option{optimistic.WithColumns()}, "columns"},
@@ -400,5 +400,27 @@ func TestIncrementsAreNotLost(t *testing.T) {
 	group.Wait()
 	if got := stored(t, db, account{ID: 7}); got.Balance != workers*each || got.Version != workers*each {
 		t.Errorf("balance %d at version %d, want %d at both", got.Balance, got.Version, workers*each)
+	}
+}
+
+// replica is a resolver that sends SELECTs to another database, which is behind.
+type replica struct{ behind *bun.DB }
+
+func (r replica) Close() error { return nil }
+
+func (r replica) ResolveConn(_ context.Context, query bun.Query) bun.IConn {
+	if query.Operation() == "SELECT" {
+		return r.behind.DB
+	}
+	return nil
+}
+
+func TestARefusalIsNotAReplicasAnswer(t *testing.T) {
+	t.Parallel()
+	behind, db := open(t, (*account)(nil)), open(t, (*account)(nil))
+	insert(t, db, &account{ID: 7, Version: 4})
+	routed := bun.NewDB(db.DB, db.Dialect(), bun.WithConnResolver(replica{behind}))
+	if err := optimistic.Update(t.Context(), routed, &account{ID: 7, Version: 3}); !errors.Is(err, optimistic.ErrConflict) {
+		t.Errorf("err = %v, want a conflict", err)
 	}
 }

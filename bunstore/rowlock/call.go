@@ -47,13 +47,14 @@ func newCall(tx bun.IDB, options []Option) (call, error) {
 
 // The three statements around a call's own. RELEASE keeps what SET LOCAL did since the savepoint, so the timeouts of
 // before have to be put back by hand; a parameter of our own carries them, which costs no round trip. ROLLBACK TO puts
-// everything back. Several statements in one text and no argument: every driver sends that as it is.
+// everything back. Several statements in one text and no argument: drivers send that as it is, in one message.
 const (
 	saveAndLimit = `SAVEPOINT rowlease_rowlock;
 SELECT set_config('rowlease.lock_timeout', current_setting('lock_timeout'), true),
        set_config('rowlease.statement_timeout', current_setting('statement_timeout'), true);
 SELECT set_config('lock_timeout', '%[1]d', true),
-       set_config('statement_timeout', CASE WHEN s::interval > interval '0' AND s::interval < interval '%[2]d ms' THEN s ELSE '%[2]d' END, true)
+       set_config('statement_timeout', CASE WHEN s::interval > interval '0' AND s::interval < interval '%[2]d ms'
+                                            THEN s ELSE '%[2]d' END, true)
 FROM current_setting('rowlease.statement_timeout') AS s`
 	restoreAndRelease = `SELECT set_config('lock_timeout', current_setting('rowlease.lock_timeout'), true),
        set_config('statement_timeout', current_setting('rowlease.statement_timeout'), true);
@@ -64,14 +65,16 @@ RELEASE SAVEPOINT rowlease_rowlock`
 // lock runs the statement that locks, with the limit.
 func (c call) lock(ctx context.Context, table string, statement func(context.Context) error) error {
 	limit := fmt.Sprintf(saveAndLimit, milliseconds(c.limit), milliseconds(c.limit+overrun))
-	return c.within(ctx, fmt.Sprintf("rowlock: lock rows of %q", table), limit, restoreAndRelease, func(ctx context.Context) error {
+	what := fmt.Sprintf("rowlock: lock rows of %q", table)
+	return c.within(ctx, what, limit, restoreAndRelease, func(ctx context.Context) error {
 		sent := time.Now()
 		err := statement(ctx)
 		return c.answer(ctx, table, err, time.Since(sent))
 	})
 }
 
-// within runs the statement between one that opens the savepoint and one that closes it, and leaves no savepoint behind.
+// within runs the statement between one that opens the savepoint and one that closes it, and leaves no savepoint
+// behind. The error has a name to branch on.
 func (c call) within(ctx context.Context, what, open, shut string, statement func(context.Context) error) error {
 	if ended := dberror.ContextEnd(ctx); ended != nil {
 		return dberror.Wrap(ctx, what, ended) // before anything is sent: there is no savepoint to roll back to
@@ -80,7 +83,7 @@ func (c call) within(ctx context.Context, what, open, shut string, statement fun
 	defer cancel()
 	if err := c.exec(ctx, open); err != nil {
 		if dberror.SQLState(err) != "" && !dberror.IsSQLState(err, dberror.NoTransaction, dberror.TransactionAborted) {
-			_ = c.undo(ctx) // was the savepoint made? If not, the server has aborted the transaction, and this harms nothing
+			_ = c.undo(ctx) // if there is a savepoint; if not, the transaction was aborted, and this harms nothing
 		}
 		return dberror.Wrap(ctx, what, err)
 	}
@@ -92,8 +95,8 @@ func (c call) within(ctx context.Context, what, open, shut string, statement fun
 		return nil
 	}
 	if lost := c.undo(ctx); lost != nil {
-		// Without the answer's own name: that promises a transaction which can go on.
-		return dberror.Wrap(ctx, what, fmt.Errorf("the transaction is lost: %w (after: %v)", lost, err)) //nolint:errorlint // see above
+		// Only the text of the first error: "held" would promise that the transaction can go on.
+		return dberror.Wrap(ctx, what, fmt.Errorf("the transaction is lost: %w (after: %s)", lost, err.Error()))
 	}
 	return dberror.Wrap(ctx, what, err)
 }

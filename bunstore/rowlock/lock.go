@@ -42,9 +42,12 @@ func Lock(ctx context.Context, tx bun.IDB, row any, options ...Option) error {
 	})
 }
 
+// Condition says on bun's query, which has its model already, which rows, in which order and how many; it returns the
+// query that it was given. The locking clause comes after it.
+type Condition = func(*bun.SelectQuery) *bun.SelectQuery
+
 // LockRows locks the rows that the condition selects, and reads them into rows, a pointer to a slice of structs or of
-// pointers to structs. None is no error. The condition is given bun's query on the model, says which rows, in which order and
-// how many, and returns it:
+// pointers to structs. None is no error.
 //
 //	var jobs []Job
 //	err := rowlock.LockRows(ctx, tx, &jobs, func(q *bun.SelectQuery) *bun.SelectQuery {
@@ -58,7 +61,7 @@ func Lock(ctx context.Context, tx bun.IDB, row any, options ...Option) error {
 // no longer holds: fewer rows than the query's limit may come, and in the order of what they were before. The strength,
 // the wait and the errors are those of [Lock]; a nil condition, or one that returns another query, is an
 // [*locks.InvalidError].
-func LockRows(ctx context.Context, tx bun.IDB, rows any, condition func(*bun.SelectQuery) *bun.SelectQuery, options ...Option) error {
+func LockRows(ctx context.Context, tx bun.IDB, rows any, condition Condition, options ...Option) error {
 	c, err := newCall(tx, options)
 	if err != nil {
 		return err
@@ -85,7 +88,7 @@ func (c call) byKey(row any) (*bun.SelectQuery, error) {
 	return c.tx.NewSelect().Model(row).WherePK().For(c.clause()), nil
 }
 
-func (c call) byCondition(rows any, condition func(*bun.SelectQuery) *bun.SelectQuery) (*bun.SelectQuery, error) {
+func (c call) byCondition(rows any, condition Condition) (*bun.SelectQuery, error) {
 	if _, err := model.SliceOf(c.tx.Dialect(), rows); err != nil {
 		return nil, err
 	}

@@ -31,17 +31,16 @@ type option func(*config) error
 
 func (o option) applyLock(c *config) error { return o(c) }
 
-// ForUpdate is the strongest lock, and the default since it is the safe one: nobody else locks, changes or deletes the row, or
-// inserts a row that refers to it by a foreign key.
+// ForUpdate is the strongest lock, and the default because it keeps out everything: nobody else locks, changes or
+// deletes the row, or inserts one that refers to it by a foreign key.
 func ForUpdate() Option { return strength("UPDATE") }
 
-// ForNoKeyUpdate is what an UPDATE takes that leaves the keys alone: nobody else changes the row, but rows that refer to
-// it may be inserted meanwhile. Prefer it to [ForUpdate] where many transactions insert such rows and the row is not
-// going to be deleted.
+// ForNoKeyUpdate is what an UPDATE takes that leaves the keys alone: nobody else changes the row, while rows that refer
+// to it can be inserted. Prefer it to [ForUpdate] where others insert such rows and this one is not to be deleted.
 func ForNoKeyUpdate() Option { return strength("NO KEY UPDATE") }
 
-// ForShare lets others lock the row with ForShare and [ForKeyShare] too, and nobody change it. A transaction that goes on
-// to change a row that it has locked so may deadlock with another that does the same.
+// ForShare lets others lock the row with ForShare and [ForKeyShare] too, and nobody change it. Two transactions that
+// both go on to change a row that they have locked so deadlock.
 func ForShare() Option { return strength("SHARE") }
 
 // ForKeyShare is the weakest lock, that of a foreign key's check: nobody deletes the row or changes its key, everything
@@ -51,7 +50,8 @@ func ForKeyShare() Option { return strength("KEY SHARE") }
 func strength(s string) Option {
 	return option(func(c *config) error {
 		if c.strength != "" && c.strength != s {
-			return &locks.InvalidError{Field: "strength", Reason: fmt.Sprintf("must be one, got FOR %s and FOR %s", c.strength, s)}
+			reason := fmt.Sprintf("must be one, got FOR %s and FOR %s", c.strength, s)
+			return &locks.InvalidError{Field: "strength", Reason: reason}
 		}
 		c.strength = s
 		return nil
@@ -62,10 +62,10 @@ func strength(s string) Option {
 // table, as ALTER TABLE takes it. The server logs each such answer as an error.
 func NoWait() Option { return policy(noWait) }
 
-// SkipLocked passes over rows that are locked, so that many workers take different rows of a queue; it still waits, up
-// to the limit, for a lock on the whole table. What it reads is not a consistent view of the table. [Lock], which has one row to skip,
-// then looks without locking whether the row is there, and answers [*HeldError] if it is: [NoWait] without an error in the
-// server's log. That look is later than the first, so that a row freed in between is told as held.
+// SkipLocked passes over rows that are locked, so that many workers take different rows of a queue: what it reads is no
+// consistent view of the table. It too waits, up to the limit, for a lock on the whole table. [Lock], which has one row
+// to pass over, then looks without locking whether there is such a row, and answers [*HeldError] if so: [NoWait]
+// without an error in the server's log. The look is the later of the two: a row freed in between is told as held.
 func SkipLocked() Option { return policy(skipLocked) }
 
 func policy(p string) Option {
@@ -78,15 +78,18 @@ func policy(p string) Option {
 	})
 }
 
-// WithLimit bounds how long the call waits for a lock, 5 s by default, from 1 ms to 24 h, rounded up to whole
-// milliseconds. It is PostgreSQL's lock_timeout, for this call in place of the session's: it bounds each wait. A call
-// that has to wait for several transactions, one after the other, may take longer, at most 2 s more in all; then, as for a query that is
-// that slow, it is [locks.ErrBusy]. A shorter statement_timeout of the session still holds and is the server's error
-// 57014. Under pgdriver a limit must stay below its ReadTimeout, 10 s by default.
+// WithLimit bounds how long the call waits for a lock, 5 s by default, from 1 ms to 24 h, rounded up to milliseconds.
+// It is PostgreSQL's lock_timeout, for this call in place of the session's, and so bounds each wait: a call that has to
+// wait for several transactions, one after the other, may take longer. It may take 2 s longer altogether; then it is
+// [locks.ErrBusy], as is a query that needs that long without any wait.
+//
+// A session's statement_timeout that is shorter still holds, and is the server's error 57014. pgdriver gives up the
+// connection after its own ReadTimeout, 10 s by default: a longer limit needs a longer one.
 func WithLimit(limit time.Duration) Option {
 	return option(func(c *config) error {
 		if limit < time.Millisecond || limit > maxLimit {
-			return &locks.InvalidError{Field: "limit", Reason: fmt.Sprintf("must be from 1ms to %v, got %v", maxLimit, limit)}
+			reason := fmt.Sprintf("must be from 1ms to %v, got %v", maxLimit, limit)
+			return &locks.InvalidError{Field: "limit", Reason: reason}
 		}
 		c.limit = limit
 		return nil

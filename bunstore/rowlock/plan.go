@@ -10,8 +10,8 @@ import (
 )
 
 // CheckPlan is for tests: it asks the database for its plan of [LockRows] with the same arguments, or of [Lock] where
-// the condition is nil, and answers a [*PlanError] when rows are found by a sequential scan, of a joined table too, or by
-// the scan of a whole index. Nothing is locked or read.
+// the condition is nil, and answers a [*PlanError] when rows are found by a sequential scan, of a joined table too, or
+// by the scan of a whole index. No row is locked or read.
 //
 // Databases under test are small, and of a small table the planner reads the whole whatever indexes there are. So it is
 // asked with enable_seqscan off, which is restored: what it scans then, no index serves. CheckPlan does not tell
@@ -19,7 +19,7 @@ import (
 // [Lock].
 //
 // PostgreSQL documentation: 20.7.1 "Planner Method Configuration", EXPLAIN.
-func CheckPlan(ctx context.Context, tx bun.IDB, model any, condition func(*bun.SelectQuery) *bun.SelectQuery, options ...Option) error {
+func CheckPlan(ctx context.Context, tx bun.IDB, model any, condition Condition, options ...Option) error {
 	c, err := newCall(tx, options)
 	if err != nil {
 		return err

@@ -22,26 +22,27 @@ type Beginner interface {
 // rounds of questions. One finds a pooler that is at rest; others' use of it can make one round look as without.
 const rounds = 2
 
-// Multiplexed reports whether the connections a and b were seen to share backends, or one of them to change its own. It
-// changes nothing and leaves no transaction open. A pooler with as many idle backends as clients could hide from it; an
+// Multiplexed reports whether the connections a and b were seen to share backends, or one of them to change its own.
+// It changes nothing and leaves no transaction open. A pooler that others keep busy can by chance look like none; an
 // error may itself be a sign, see [LostStatement].
 func Multiplexed(ctx context.Context, a Querier, b Beginner) (bool, error) {
+	first, err := backend(ctx, a)
+	if err != nil {
+		return false, err
+	}
 	for range rounds {
-		if found, err := round(ctx, a, b); found || err != nil {
+		if found, err := round(ctx, a, b, first); found || err != nil {
 			return found, err
 		}
 	}
 	return false, nil
 }
 
-// round asks a, then b within a transaction, then a twice. The backend that served the first question is the likeliest
-// to serve b's transaction (a pooler takes the one that was used last); while b keeps it, a gets another one; and a
-// pooler that goes round its backends gives a another one for each question.
-func round(ctx context.Context, a Querier, b Beginner) (bool, error) {
-	first, err := backend(ctx, a)
-	if err != nil {
-		return false, err
-	}
+// round asks b within a transaction, a during that, and a twice after it. The backend that served a's first question
+// is the likeliest to serve b's transaction (a pooler takes the one that was used last); while b keeps it, a gets
+// another one; and a pooler that goes round its backends gives a another one for each question, at the latest when it
+// has all.
+func round(ctx context.Context, a Querier, b Beginner, first int64) (bool, error) {
 	tx, err := b.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -57,8 +58,12 @@ func round(ctx context.Context, a Querier, b Beginner) (bool, error) {
 	if err := tx.Rollback(); err != nil {
 		return false, err
 	}
-	again, err := backend(ctx, a)
-	return err == nil && again != first, err
+	for range 2 {
+		if again, err := backend(ctx, a); err != nil || again != first {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 func backend(ctx context.Context, q Querier) (pid int64, err error) {
@@ -79,6 +84,6 @@ func backend(ctx context.Context, q Querier) (pid int64, err error) {
 	return pid, rows.Close()
 }
 
-// LostStatement reports whether a prepared statement was not there, or was there already: another backend answered than
-// the one that the driver had prepared it on.
+// LostStatement reports whether a prepared statement was not there, or was there already: another backend answered
+// than the one that the driver had prepared it on.
 func LostStatement(err error) bool { return dberror.IsSQLState(err, "26000", "42P05", "08P01") }
