@@ -17,6 +17,16 @@
 // file's writer, up to [WithBusyLimit]. SQLite's clock has milliseconds and is that of its process: several machines
 // must not share a file.
 //
+// # In the host's transactions
+//
+// [Store.RunInTx] runs a function in a transaction, and [Store.Tx] takes one of the host's: leases are acquired, renewed,
+// released and guarded in it ([locks.Lease.GuardTx]), so that what it writes is written by the holder or not at all.
+//
+// # Other locks
+//
+// Packages next to this one have the database's other locks, in the same manners: rowlock (rows of the host's tables),
+// advisory (PostgreSQL's advisory locks), optimistic (a version column), fence (tokens beside data elsewhere).
+//
 // # What it asks of the host
 //
 // A [bun.DB] with bun's own pgdialect or sqlitedialect, in the same version as bun, and a driver: pgx (stdlib, every

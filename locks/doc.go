@@ -27,8 +27,11 @@
 // token. A grant that was ended early by somebody else (a forced release, a
 // new grant of the same owner) is noticed at the next renewal, at most one interval later.
 //
+// Where the data is in the same database, [Lease.GuardTx] is that check, in the transaction that writes.
+//
 // # Where things are
 //
-// [Locker] acquires, [Lease] is what it hands out, [Store] is what an engine must do, [Janitor] purges expired rows.
+// [Locker] acquires, [Lease] is what it hands out, [LeaseSet] is several of one acquire. [Store] is what an engine must do,
+// [Tx] what it does in a caller's transaction, [Janitor] purges expired rows.
 // The promises are a test suite in package lockstest that any store can run; memstore is a store in memory.
 package locks

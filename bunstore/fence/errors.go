@@ -4,25 +4,17 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
 
 var (
 	// ErrStale: the row has a newer token, so the lease behind the older one is lost; the error is a [*StaleError], and
 	// also [locks.ErrLost]. Nothing was written, and no retry with that token will be.
-	ErrStale error = &kind{"fence: token is stale", locks.ErrLost}
+	ErrStale = dberror.Sentinel("fence: token is stale", locks.ErrLost)
 	// ErrNotFound: no row has the model's primary key. It is also [locks.ErrNotFound].
-	ErrNotFound error = &kind{"fence: no such row", locks.ErrNotFound}
+	ErrNotFound = dberror.Sentinel("fence: no such row", locks.ErrNotFound)
 )
-
-// kind is a sentinel that belongs to a family of package locks.
-type kind struct {
-	text   string
-	family error
-}
-
-func (k *kind) Error() string { return k.text }
-func (k *kind) Unwrap() error { return k.family }
 
 // StaleError says that a row has a newer token. It is [ErrStale] and [locks.ErrLost].
 type StaleError struct {

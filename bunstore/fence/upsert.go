@@ -40,8 +40,7 @@ func Upsert(ctx context.Context, db bun.IDB, model any, token int64, options ...
 //	INSERT INTO accounts AS account (id, balance, fence_token) VALUES (…, …, 7)
 //	ON CONFLICT (id) DO UPDATE SET balance = EXCLUDED.balance, fence_token = 7 WHERE coalesce(account.fence_token, 0) <= 7
 //
-// Without RETURNING, which bun adds for columns with a default: rows can arrive and the commit still fail, and only
-// closing them would tell.
+// Without RETURNING, which bun would add for columns with a default: rows that have arrived are no proof of the commit.
 func (w *write) upsert(ctx context.Context) (sql.Result, error) {
 	table, column := w.row.Table, bun.Ident(w.tokenColumn)
 	key := make([]string, len(table.PKs))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/bunstore/internal/model"
+	"github.com/rowlease/rowlease/bunstore/internal/transaction"
 	"github.com/rowlease/rowlease/locks"
 )
 
@@ -27,7 +28,7 @@ type write struct {
 }
 
 func newWrite(db bun.IDB, m any, token int64, options []Option) (*write, error) {
-	if err := usable(db); err != nil {
+	if err := transaction.Usable(db); err != nil {
 		return nil, err
 	}
 	w := &write{config: config{tokenColumn: DefaultTokenColumn}, db: db, model: m, token: token}
@@ -136,25 +137,4 @@ func (w *write) refusal(ctx context.Context, look *bun.SelectQuery) error {
 		return &StaleError{Table: table, Token: w.token, Stored: stored}
 	}
 	return fmt.Errorf("fence: the row of %s changed after it was refused: %w", table, locks.ErrRetryable)
-}
-
-// usable refuses what bun would panic on.
-func usable(db bun.IDB) error {
-	ok := db != nil
-	switch h := db.(type) {
-	case *bun.DB:
-		ok = h != nil
-	case bun.Tx:
-		ok = h.Tx != nil
-	case *bun.Tx:
-		ok = h != nil && h.Tx != nil
-	case bun.Conn:
-		ok = h.Conn != nil
-	case *bun.Conn:
-		ok = h != nil && h.Conn != nil
-	}
-	if !ok {
-		return &locks.InvalidError{Field: "db", Reason: fmt.Sprintf("must not be nil or zero, got a %T", db)}
-	}
-	return nil
 }

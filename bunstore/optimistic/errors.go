@@ -4,25 +4,17 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
 
 var (
 	// ErrConflict: the row has another version than the one that was read; the error is a [*ConflictError], and also
 	// [locks.ErrRetryable]: read the row again, and decide again. Nothing was written.
-	ErrConflict error = &kind{"optimistic: row has another version", locks.ErrRetryable}
+	ErrConflict = dberror.Sentinel("optimistic: row has another version", locks.ErrRetryable)
 	// ErrNotFound: the row is gone, or soft-deleted. It is also [locks.ErrNotFound], and not worth a retry.
-	ErrNotFound error = &kind{"optimistic: no such row", locks.ErrNotFound}
+	ErrNotFound = dberror.Sentinel("optimistic: no such row", locks.ErrNotFound)
 )
-
-// kind is a sentinel that belongs to a family of package locks.
-type kind struct {
-	text   string
-	family error
-}
-
-func (k *kind) Error() string { return k.text }
-func (k *kind) Unwrap() error { return k.family }
 
 // ConflictError says that a row has another version than the one that was read. It is [ErrConflict] and
 // [locks.ErrRetryable].

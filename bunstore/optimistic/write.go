@@ -13,7 +13,7 @@ import (
 
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/bunstore/internal/model"
-	"github.com/rowlease/rowlease/locks"
+	"github.com/rowlease/rowlease/bunstore/internal/transaction"
 )
 
 // write is one write at a version in the making.
@@ -29,7 +29,7 @@ type write struct {
 }
 
 func newWrite(db bun.IDB, m any, options []Option) (*write, error) {
-	if err := usable(db); err != nil {
+	if err := transaction.Usable(db); err != nil {
 		return nil, err
 	}
 	w := &write{config: config{versionColumn: DefaultVersionColumn}, db: db, model: m}
@@ -159,25 +159,4 @@ func snapshot(row model.Row) (restore func()) {
 			}
 		}
 	}
-}
-
-// usable refuses what bun would panic on.
-func usable(db bun.IDB) error {
-	ok := db != nil
-	switch h := db.(type) {
-	case *bun.DB:
-		ok = h != nil
-	case bun.Tx:
-		ok = h.Tx != nil
-	case *bun.Tx:
-		ok = h != nil && h.Tx != nil
-	case bun.Conn:
-		ok = h.Conn != nil
-	case *bun.Conn:
-		ok = h != nil && h.Conn != nil
-	}
-	if !ok {
-		return &locks.InvalidError{Field: "db", Reason: fmt.Sprintf("must not be nil or zero, got a %T", db)}
-	}
-	return nil
 }

@@ -56,3 +56,25 @@ func Of(handle bun.IDB) (q Querier, conn bool, err error) {
 	}
 	return nil, false, &locks.InvalidError{Field: field, Reason: fmt.Sprintf("must have begun, got a zero %T", handle)}
 }
+
+// Usable refuses, as an [*locks.InvalidError], a handle on a database or a transaction that bun would panic on: nil, or
+// zero.
+func Usable(handle bun.IDB) error {
+	ok := handle != nil
+	switch h := handle.(type) {
+	case *bun.DB:
+		ok = h != nil
+	case bun.Tx:
+		ok = h.Tx != nil
+	case *bun.Tx:
+		ok = h != nil && h.Tx != nil
+	case bun.Conn:
+		ok = h.Conn != nil
+	case *bun.Conn:
+		ok = h != nil && h.Conn != nil
+	}
+	if !ok {
+		return &locks.InvalidError{Field: "db", Reason: fmt.Sprintf("must not be nil or zero, got a %T", handle)}
+	}
+	return nil
+}

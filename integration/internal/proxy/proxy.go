@@ -20,6 +20,9 @@ type Proxy struct {
 	closed  bool
 	// held directions keep their bytes until they flow again: nothing is closed and nothing arrives.
 	holdRequests, holdReplies bool
+
+	trips    int  // round trips that have begun
+	answered bool // a reply was the last to pass
 }
 
 // Start runs a proxy to the target until the test ends.
@@ -51,6 +54,13 @@ func (p *Proxy) HoldRequests(hold bool) { p.set(func() { p.holdRequests = hold }
 
 // HoldReplies is described at HoldRequests.
 func (p *Proxy) HoldReplies(hold bool) { p.set(func() { p.holdReplies = hold }) }
+
+// Trips is how many round trips have begun: how often a request came first, or after a reply.
+func (p *Proxy) Trips() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trips
+}
 
 // Cut closes every connection. What is held is lost.
 func (p *Proxy) Cut() {
@@ -98,6 +108,12 @@ func (p *Proxy) pipe(to, from net.Conn, hold *bool) {
 		p.mu.Lock()
 		for *hold && !p.closed {
 			p.changed.Wait()
+		}
+		if request := hold == &p.holdRequests; n > 0 && request && (p.answered || p.trips == 0) {
+			p.trips++
+			p.answered = false
+		} else if n > 0 && !request {
+			p.answered = true
 		}
 		p.mu.Unlock()
 		if n > 0 {
