@@ -69,21 +69,20 @@ func (c call) lock(ctx context.Context, table string, statement func(context.Con
 	return c.within(ctx, what, limit, restoreAndRelease, func(ctx context.Context) error {
 		sent := time.Now()
 		err := statement(ctx)
-		return c.answer(ctx, table, err, time.Since(sent))
+		return c.answer(ctx, what, table, err, time.Since(sent))
 	})
 }
 
 // within runs the statement between one that opens the savepoint and one that closes it, and leaves no savepoint
 // behind. The error has a name to branch on.
 func (c call) within(ctx context.Context, what, open, shut string, statement func(context.Context) error) error {
-	if ended := dberror.ContextEnd(ctx); ended != nil {
-		return dberror.Wrap(ctx, what, ended) // before anything is sent: there is no savepoint to roll back to
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.limit+overrun+answerLimit)
 	defer cancel()
 	if err := c.exec(ctx, open); err != nil {
+		// Without an answer of the server nothing was sent, as on a context that has ended, and a roll back to a savepoint
+		// which is not there would abort the transaction; or the connection is lost.
 		if dberror.SQLState(err) != "" && !dberror.IsSQLState(err, dberror.NoTransaction, dberror.TransactionAborted) {
-			_ = c.undo(ctx) // if there is a savepoint; if not, the transaction was aborted, and this harms nothing
+			_ = c.undo(ctx) // if the savepoint was made; if not, the transaction is aborted and this harms nothing
 		}
 		return dberror.Wrap(ctx, what, err)
 	}
@@ -102,7 +101,7 @@ func (c call) within(ctx context.Context, what, open, shut string, statement fun
 }
 
 // answer names what the statement's error means to the caller, where dberror cannot know.
-func (c call) answer(ctx context.Context, table string, err error, took time.Duration) error {
+func (c call) answer(ctx context.Context, what, table string, err error, took time.Duration) error {
 	if err == nil || dberror.ContextEnd(ctx) != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func (c call) answer(ctx context.Context, table string, err error, took time.Dur
 		return held
 	case dberror.QueryCanceled:
 		if took >= c.limit+overrun { // our own statement_timeout; earlier it is the session's, or an operator
-			return fmt.Errorf("not within %v: %w: %w", c.limit+overrun, locks.ErrBusy, err)
+			return fmt.Errorf("%s: not within %v: %w: %w", what, c.limit+overrun, locks.ErrBusy, err)
 		}
 	}
 	return err
