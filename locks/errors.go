@@ -9,8 +9,8 @@ import (
 // Sentinels to branch on with [errors.Is]. What carries facts is a type: [*HeldError], [*LostError], [*InvalidError].
 // A context's end is [context.DeadlineExceeded] or [context.Canceled], whatever the driver called it.
 var (
-	// ErrHeld: somebody else holds the resource, or another transaction is just changing its lease. It is an answer,
-	// not a fault: no database error is ever reported as held.
+	// ErrHeld: somebody else holds the resource, or another transaction is just changing its lease. It is an answer, not a
+	// fault: no database error is ever reported as held, but the one that is this very answer (NOWAIT, package rowlock).
 	ErrHeld = errors.New("locks: resource is held")
 
 	// ErrLost is the family of answers "that grant is not current": each of the next four is also ErrLost.
