@@ -108,7 +108,8 @@ apt-config dump | grep -E '^Acquire::(https?::)?([^ ]*::)?Proxy ' >"$work/apt.co
 
 # Tests read no manuals, and JIT needs 150 MB of LLVM: PostgreSQL finds its
 # library missing and goes on without. What makes a difference to a test stays:
-# time zones, ICU and its collations, the contrib extensions.
+# time zones, ICU and its collations, the contrib extensions. PgBouncer comes
+# along (3 MB) for the tests that go through it, see internal/pgbouncer.
 excludes=(
 	'/usr/share/doc/*' '/usr/share/man/*' '/usr/share/info/*' '/usr/share/locale/*'
 	'/usr/share/lintian/*' '/usr/share/bug/*'
@@ -124,8 +125,8 @@ done
 # one of the package's own, hence force-confold. The hooks take out what is of
 # this machine (mirror, proxy) and what was needed for installing only, like the
 # manuals that update-alternatives insists on.
-say "installing PostgreSQL 15 for $arch${mirror:+ from $mirror}"
-quietly mmdebstrap --variant=essential --include=postgresql-15 --components=main \
+say "installing PostgreSQL 15 and PgBouncer for $arch${mirror:+ from $mirror}"
+quietly mmdebstrap --variant=essential --include=postgresql-15,pgbouncer --components=main \
 	--aptopt="$work/apt.conf" --aptopt='Acquire::Retries "3"' \
 	--dpkgopt=force-confold "${options[@]}" \
 	--essential-hook='mkdir -p "$1/etc/postgresql-common"' \
