@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
+	"github.com/rowlease/rowlease/bunstore/internal/pooler"
 )
 
 // postgres checks a PostgreSQL database, all on one connection but for what needs two.
@@ -15,7 +16,7 @@ func (c *checker) postgres(ctx context.Context, q rawQuerier) error {
 	} {
 		goOn, err := step(ctx, q)
 		switch {
-		case lostStatement(err):
+		case pooler.LostStatement(err):
 			c.problem("%s (%v)", lostStatementAdvice, err)
 			return nil
 		case strings.HasPrefix(dberror.SQLState(err), "42") && !dberror.IsSQLState(err, "42501"), dberror.IsSQLState(err, "0A000"):
@@ -29,10 +30,6 @@ func (c *checker) postgres(ctx context.Context, q rawQuerier) error {
 	}
 	return nil
 }
-
-// lostStatement reports whether a prepared statement was not there, or was there already: another backend answered than
-// the one that the driver had prepared it on.
-func lostStatement(err error) bool { return dberror.IsSQLState(err, "26000", "42P05", "08P01") }
 
 const lostStatementAdvice = "the driver's prepared statements get lost between backends: behind a pooler in transaction mode set " +
 	"pgx's default_query_exec_mode to cache_describe, exec or simple_protocol"

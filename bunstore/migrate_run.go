@@ -10,6 +10,7 @@ import (
 	"github.com/uptrace/bun/dialect"
 
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
+	"github.com/rowlease/rowlease/bunstore/internal/pooler"
 )
 
 // Migrate brings the lease table up to date, and does nothing when it is. It is what a program calls at its start,
@@ -72,7 +73,7 @@ func migrateFault(verb string, t table, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case lostStatement(err):
+	case pooler.LostStatement(err):
 		return fmt.Errorf("bunstore: %s table %s: %s: %w", verb, t, lostStatementAdvice, err)
 	}
 	return fmt.Errorf("bunstore: %s table %s: %w", verb, t, err)
