@@ -93,6 +93,27 @@ type Config struct {
 	// Optional. Default: false, the answer is 503 with Retry-After.
 	FailOpen bool
 
+	// Tx begins a transaction for each request that is guarded: the lease is acquired and released in it, the handler has it
+	// from [TxFrom], and it is committed when the handler succeeds, that is returns nil and has not answered with 400 or
+	// above. Otherwise, and on a panic, it is rolled back. It is the store that the Locker is of, or another that stands for
+	// the same table. While the transaction is open nobody else is granted the key, also past the end of the lease.
+	//
+	// The answer is kept in memory until the transaction has ended, see ResponseLimit, so that nobody is told of what was not
+	// committed: Flush does nothing meanwhile, Hijack is refused, and an answer of less than 400 with an error is replaced by
+	// echo's for the error. A transaction that could not be committed is 503 with Retry-After; [TypeOutcomeUnknown] says that
+	// the database did not tell.
+	//
+	// The lease is not renewed meanwhile: the handler's context ends with the TTL, a margin before it, and what it does is
+	// then rolled back. Let the TTL be longer than handlers take. A request has a connection of the pool until it is answered;
+	// one that waits has one only for each try.
+	// Optional. Default: no transaction. Cannot be combined with FailOpen.
+	Tx locks.Transactor
+
+	// ResponseLimit is the most bytes of an answer's body that are kept in memory under Tx. For a larger one the
+	// transaction is rolled back, and the answer is 500 with [TypeResponseTooLarge].
+	// Optional. Default: 1 MiB.
+	ResponseLimit int64
+
 	// BodyLimit is the most bytes of a body that are read into memory: for a form lookup, and before a wait. A larger body
 	// is 413 then. The handler can read the body, or parse its form, all the same.
 	// Optional. Default: 1 MiB.
@@ -150,10 +171,11 @@ const (
 
 // Defaults of [Config].
 const (
-	DefaultKeyLookup         = "header:Idempotency-Key"
-	DefaultMaxKeyBytes       = 255
-	DefaultBodyLimit   int64 = 1 << 20
-	DefaultContextKey        = "lease"
+	DefaultKeyLookup           = "header:Idempotency-Key"
+	DefaultMaxKeyBytes         = 255
+	DefaultBodyLimit     int64 = 1 << 20
+	DefaultResponseLimit int64 = 1 << 20
+	DefaultContextKey          = "lease"
 )
 
 // maxOwnerBytes leaves room for the random text.
@@ -161,12 +183,13 @@ const maxOwnerBytes = 200
 
 // DefaultConfig is the defaults as a Config, to start from. It lacks the Locker.
 var DefaultConfig = Config{
-	KeyLookup:   DefaultKeyLookup,
-	KeyScope:    MethodAndRoute,
-	MaxKeyBytes: DefaultMaxKeyBytes,
-	HeldStatus:  http.StatusLocked,
-	BodyLimit:   DefaultBodyLimit,
-	ContextKey:  DefaultContextKey,
+	KeyLookup:     DefaultKeyLookup,
+	KeyScope:      MethodAndRoute,
+	MaxKeyBytes:   DefaultMaxKeyBytes,
+	HeldStatus:    http.StatusLocked,
+	ResponseLimit: DefaultResponseLimit,
+	BodyLimit:     DefaultBodyLimit,
+	ContextKey:    DefaultContextKey,
 }
 
 // complete puts in the defaults and looks at the rest.
@@ -192,6 +215,9 @@ func (config *Config) complete() error {
 	if config.BodyLimit == 0 {
 		config.BodyLimit = DefaultBodyLimit
 	}
+	if config.ResponseLimit == 0 {
+		config.ResponseLimit = DefaultResponseLimit
+	}
 	if config.HeldStatus == 0 {
 		config.HeldStatus = http.StatusLocked
 	}
@@ -207,6 +233,7 @@ func (config *Config) check() error {
 		{"TTL", int64(config.TTL)},
 		{"WaitTimeout", int64(config.WaitTimeout)},
 		{"MaxHold", int64(config.MaxHold)},
+		{"ResponseLimit", config.ResponseLimit},
 		{"BodyLimit", config.BodyLimit},
 	} {
 		if number.value < 0 {
@@ -222,6 +249,9 @@ func (config *Config) check() error {
 	case MissingKeyRefused, MissingKeyPasses:
 	default:
 		return setupError("MissingKey", fmt.Sprintf("must be MissingKeyRefused or MissingKeyPasses, got %d", config.MissingKey))
+	}
+	if err := config.checkTx(); err != nil {
+		return err
 	}
 	return config.checkLease()
 }

@@ -50,10 +50,12 @@ func lost(cause error) error { return ProblemError(lockhttp.Lost(), cause) }
 var errNoLease = errors.New("echolock: no lease")
 
 // unavailable is for a store that did not say what is the case, whatever it said instead.
-func unavailable(cause error) error {
+func unavailable(cause error) error { return ProblemError(storeProblem(cause), cause) }
+
+func storeProblem(cause error) lockhttp.Problem {
 	known := errNoLease
 	if errors.Is(cause, locks.ErrRetryable) {
 		known = locks.ErrBusy
 	}
-	return ProblemError(lockhttp.ProblemOf(known, lockhttp.ActionAcquire), cause)
+	return lockhttp.ProblemOf(known, lockhttp.ActionAcquire)
 }

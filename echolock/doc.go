@@ -20,6 +20,20 @@
 //     HTTPErrorHandler of the host is told at [Config.ErrorHandler]): a fresh [echo.HTTPError] that is errors.Is(err, [locks.ErrHeld]) where
 //     that is the reason. The handler's own error is returned as it is.
 //
+// # In a transaction
+//
+// [Config.Tx] opens a transaction for each request that is guarded, acquires the lease in it and hands it to the handler,
+// which has it from [TxFrom]. It is committed when the handler returned nil and has not answered with 400 or above, and
+// rolled back otherwise, also on a panic: what the handler writes through it is the work of the only holder, or undone.
+// The answer is kept back until the commit is known ([Config.ResponseLimit]): no client is told of what was not committed.
+// A failed commit is 503 with Retry-After, and one whose answer is missing says so ([TypeOutcomeUnknown]).
+//
+//   - The handler has the TTL, since nothing renews the lease meanwhile.
+//   - A stream, server-sent events, a WebSocket do not go with it: nothing is flushed, Hijack is refused, and the handler's
+//     writer has no Unwrap.
+//   - middleware.Recover must come before (outside): inside, a panic after an answer looks like a success.
+//   - echo's Response.Before and After functions run when the handler writes, and again when the answer is replaced.
+//
 // # What it does not promise
 //
 // It serialises; it does not deduplicate. A request that waited runs the handler again after the first one has
@@ -40,7 +54,7 @@
 // among them, and so does an [echo.Context] made by hand, in a test, that has no SetPath. Behind authentication, so that strangers cannot hold keys; registered twice for
 // one request it acts once.
 //
-//   - middleware.Recover: before or after, either works.
+//   - middleware.Recover: before or after, either works; with [Config.Tx] before.
 //   - middleware.Timeout must come before (outside): it answers while the handler still runs. Outside, the lease is kept
 //     until the handler has returned; inside, the lease would be freed under a running handler (and echo's own comment on
 //     Timeout warns of data races there).

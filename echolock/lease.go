@@ -15,6 +15,7 @@ type holdingKey struct{}
 type holding struct {
 	lease  *locks.Lease
 	locker *locks.Locker
+	tx     locks.Tx // nil without Config.Tx
 	outer  *holding
 }
 

@@ -32,9 +32,14 @@ type run struct {
 	tellLost func(error)
 	writer   guardedWriter
 	err      error // the handler's
+
+	// Only with Config.Tx: see transaction.go.
+	answer     *answerBuffer
+	unanswered echo.Response // as it was before the handler
+	outcome    atomic.Int32  // a locks.Outcome
 }
 
-// do takes the lease, runs the handler and frees the lease, all in [locks.Locker.Do].
+// do takes the lease, runs the handler and frees the lease, all in [locks.Locker.Do] or [locks.Locker.DoTx].
 func (r *run) do() error {
 	r.request, r.header, r.began = r.c.Request(), r.c.Response().Header(), time.Now()
 	options := r.leaseOptions(make([]locks.AcquireOption, 0, 3))
@@ -43,7 +48,7 @@ func (r *run) do() error {
 	}
 	var err error
 	if r.WaitTimeout == 0 {
-		err = r.Locker.TryDo(r.request.Context(), r.resource, r.work, options...)
+		err = r.take(r.request.Context(), false, options)
 	} else {
 		err = r.wait(options)
 	}
@@ -59,17 +64,40 @@ func (r *run) wait(options []locks.AcquireOption) error {
 	ctx, writer := r.request.Context(), r.c.Response().Writer
 	r.patience = newPatience(ctx, r.WaitTimeout, writer)
 	defer func() { r.patience.stop() }()
-	err := r.Locker.Do(r.patience.ctx, r.resource, r.work, options...)
+	err := r.take(r.patience.ctx, true, options)
 	if r.lease != nil || !r.patience.cutOff(err) {
 		return err
 	}
 	r.patience.stop()
 	r.patience = newPatience(ctx, lastLook, writer)
-	return r.Locker.TryDo(r.patience.ctx, r.resource, r.work, options...)
+	return r.take(r.patience.ctx, false, options)
+}
+
+// take is one call of the locker's.
+func (r *run) take(ctx context.Context, wait bool, options []locks.AcquireOption) error {
+	switch {
+	case r.Tx != nil && wait:
+		return r.Locker.DoTx(ctx, r.Tx, r.resource, r.workTx, options...)
+	case r.Tx != nil:
+		return r.Locker.TryDoTx(ctx, r.Tx, r.resource, r.workTx, options...)
+	case wait:
+		return r.Locker.Do(ctx, r.resource, r.work, options...)
+	}
+	return r.Locker.TryDo(ctx, r.resource, r.work, options...)
 }
 
 // work runs the handler under the lease; the context is the work's.
 func (r *run) work(ctx context.Context, lease *locks.Lease) error {
+	if err := r.enter(lease); err != nil {
+		return err
+	}
+	r.writer.ResponseWriter = r.c.Response().Writer
+	r.call(ctx, lease, nil, &r.writer)
+	return nil
+}
+
+// enter accepts the lease, unless that comes too late.
+func (r *run) enter(lease *locks.Lease) error {
 	if r.patience != nil && !r.patience.end() {
 		return errWaitOver
 	}
@@ -80,21 +108,26 @@ func (r *run) work(ctx context.Context, lease *locks.Lease) error {
 	if r.ExposeHeaders {
 		expose(r.header, r.key, lease.Token(), time.Since(r.began))
 	}
+	return nil
+}
+
+// call runs the handler with this response writer, which has the request's own underneath.
+func (r *run) call(ctx context.Context, lease *locks.Lease, tx locks.Tx, writer http.ResponseWriter) {
 	if r.OnLost != nil {
 		tell := r.onLost(lease)
 		r.tellLost = tell
 		stop := context.AfterFunc(lease.Context(), func() { tell(lease.Err()) })
 		defer stop()
 	}
-	held := &holding{lease: lease, locker: r.Locker, outer: holdingOf(ctx)}
+	held := &holding{lease: lease, locker: r.Locker, tx: tx, outer: holdingOf(ctx)}
 	request := r.request.WithContext(context.WithValue(ctx, holdingKey{}, held))
 	response := r.c.Response()
-	r.writer.ResponseWriter, response.Writer = response.Writer, &r.writer
+	outside := response.Writer
+	response.Writer = writer
 	r.c.SetRequest(request)
 	r.c.Set(r.ContextKey, lease)
-	defer r.putBack(request)
+	defer r.putBack(request, writer, outside)
 	r.err = r.handle(lease)
-	return nil
 }
 
 func (r *run) handle(lease *locks.Lease) error {
@@ -114,7 +147,7 @@ func (r *run) handle(lease *locks.Lease) error {
 
 // putBack gives the echo.Context its old request and writer again, since the work's context ends now. Where the request is
 // over that would gain nothing, and the echo.Context may be another request's by now.
-func (r *run) putBack(work *http.Request) {
+func (r *run) putBack(work *http.Request, inside, outside http.ResponseWriter) {
 	// What the handler has parsed belongs to the request: the server deletes the files of a multipart form.
 	if r.request.MultipartForm == nil {
 		r.request.MultipartForm = work.MultipartForm
@@ -126,8 +159,8 @@ func (r *run) putBack(work *http.Request) {
 		return
 	}
 	r.c.SetRequest(r.request)
-	if response := r.c.Response(); response.Writer == &r.writer { // else it is one that the handler left behind
-		response.Writer = r.writer.ResponseWriter
+	if response := r.c.Response(); response.Writer == inside { // else it is one that the handler left behind
+		response.Writer = outside
 	}
 }
 
@@ -142,6 +175,8 @@ func (r *run) finish(err error) error {
 		go r.tellLost(err)
 	}
 	switch {
+	case r.answer != nil:
+		return r.finishTx(err)
 	case r.err != nil || !lostIt:
 		return r.err
 	case r.writer.hijacked.Load(): // the connection is no longer the server's
