@@ -188,6 +188,9 @@ func (t *postgresTx) hasBegun(ctx context.Context) error {
 	return nil
 }
 
+// rolledBack has nothing to do: the list of guards is in the transaction.
+func (t *postgresTx) rolledBack() {}
+
 func (t *postgresTx) alive(ctx context.Context) error {
 	_, err := t.q.ExecContext(ctx, "SELECT 1")
 	return err

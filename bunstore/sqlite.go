@@ -16,11 +16,14 @@ type sqlite struct {
 	sql       sqliteStatements
 	busyLimit time.Duration
 	// begin begins a transaction of the store's own as the file's writer.
-	begin func(context.Context, *sql.TxOptions) (*ownTx, error)
+	begin        func(context.Context, *sql.TxOptions) (*ownTx, error)
+	transactions *sqliteTransactions
 }
 
 func newSQLite(run runner, t table, busyLimit time.Duration, begin func(context.Context, *sql.TxOptions) (*ownTx, error)) sqlite {
-	return sqlite{runner: run, sql: newSQLiteStatements(t), busyLimit: busyLimit, begin: begin}
+	return sqlite{
+		runner: run, sql: newSQLiteStatements(t), busyLimit: busyLimit, begin: begin, transactions: newSQLiteTransactions(),
+	}
 }
 
 func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {

@@ -17,12 +17,13 @@ type sqliteTx struct {
 	sqlite
 	q transaction.Querier
 	// begun is nil where it is known that a transaction is open: on a connection only the database can tell.
-	begun   *bool
-	guarded map[string]bool // resources that this transaction guards: the file's lock does not keep itself out
+	begun  *bool
+	guards *sqliteGuards // the transaction's
+	own    []string      // what this handle has added to them
 }
 
 func (s sqlite) tx(q transaction.Querier, conn bool) txEngine {
-	t := &sqliteTx{sqlite: s, q: q, guarded: map[string]bool{}}
+	t := &sqliteTx{sqlite: s, q: q, guards: s.transactions.guardsOf(q)}
 	if conn {
 		t.begun = new(bool)
 	}
@@ -31,7 +32,7 @@ func (s sqlite) tx(q transaction.Querier, conn bool) txEngine {
 
 // acquire reads first, and refuses on what it read: an upsert takes the write lock even to be refused.
 func (t *sqliteTx) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
-	if t.guarded[request.Resource] {
+	if t.guards.has(request.Resource) {
 		return locks.Lock{}, fmt.Errorf("%w: this transaction guards the lease of %q, and cannot acquire it", locks.ErrGuarded, request.Resource)
 	}
 	answer, err := t.ask(ctx, t.sql.row, request.Resource)
@@ -67,7 +68,8 @@ func (t *sqliteTx) release(ctx context.Context, grant locks.Grant) error {
 func (t *sqliteTx) guard(ctx context.Context, grant locks.Grant) error {
 	_, err := t.change(ctx, grant, t.sql.guard, grant.Resource, grant.Owner, grant.Token)
 	if err == nil {
-		t.guarded[grant.Resource] = true
+		t.guards.add(grant.Resource)
+		t.own = append(t.own, grant.Resource)
 	}
 	return err
 }
@@ -130,6 +132,11 @@ func (t *sqliteTx) hasBegun(ctx context.Context) error {
 // the commit fails.
 func (t *sqliteTx) alive(context.Context) error { return nil }
 
+func (t *sqliteTx) rolledBack() {
+	t.guards.remove(t.own)
+	t.own = nil
+}
+
 func (t *sqliteTx) savepoint(ctx context.Context, fn func(txEngine) error) error {
 	if err := t.hasBegun(ctx); err != nil {
 		return err
@@ -138,15 +145,13 @@ func (t *sqliteTx) savepoint(ctx context.Context, fn func(txEngine) error) error
 	if _, err := t.q.ExecContext(detached, "SAVEPOINT rowlease"); err != nil {
 		return err
 	}
-	inner := &sqliteTx{sqlite: t.sqlite, q: t.q, begun: t.begun, guarded: map[string]bool{}}
-	for resource := range t.guarded {
-		inner.guarded[resource] = true
-	}
+	inner := &sqliteTx{sqlite: t.sqlite, q: t.q, begun: t.begun, guards: t.guards}
 	released := false
 	defer func() { // also when fn panics
 		if !released {
 			_, _ = t.q.ExecContext(detached, "ROLLBACK TO SAVEPOINT rowlease")
 			_, _ = t.q.ExecContext(detached, "RELEASE SAVEPOINT rowlease")
+			inner.rolledBack()
 		}
 	}()
 	if err := fn(inner); err != nil {
@@ -156,6 +161,6 @@ func (t *sqliteTx) savepoint(ctx context.Context, fn func(txEngine) error) error
 		return err
 	}
 	released = true
-	t.guarded = inner.guarded
+	t.own, inner.own = append(t.own, inner.own...), nil
 	return nil
 }

@@ -2,6 +2,7 @@ package bunstore_test
 
 import (
 	"database/sql"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -17,7 +18,14 @@ import (
 // openSQLite opens a pool of its own on the file, as the README tells hosts to.
 func openSQLite(tb testing.TB, file string) *bun.DB {
 	tb.Helper()
-	sqldb, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(1000)")
+	return openSQLiteBusy(tb, file, 1000)
+}
+
+// openSQLiteBusy waits so many milliseconds in SQLite for the file's writer, before the store does.
+func openSQLiteBusy(tb testing.TB, file string, timeout int) *bun.DB {
+	tb.Helper()
+	sqldb, err := sql.Open("sqlite", fmt.Sprintf(
+		"file:%s?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(%d)", file, timeout))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -59,7 +67,7 @@ func TestSuiteOnSQLite(t *testing.T) {
 			file := filepath.Join(tb.TempDir(), "leases.db")
 			stores := make([]locks.Store, n)
 			for i := range stores {
-				db := openSQLite(tb, file)
+				db := openSQLiteBusy(tb, file, 50) // what is refused for being busy takes at least as long
 				if i == 0 {
 					if err := bunstore.Migrate(tb.Context(), db); err != nil {
 						tb.Fatalf("Migrate: %v", err)

@@ -44,6 +44,8 @@ type txEngine interface {
 	guard(ctx context.Context, grant locks.Grant) error
 	// savepoint runs fn in a savepoint, which is undone when that fails. The engine is for use in it.
 	savepoint(ctx context.Context, fn func(txEngine) error) error
+	// rolledBack is told of the rollback that the host was asked to tell of.
+	rolledBack()
 	// alive fails where an error has aborted the transaction, and a commit would be a rollback.
 	alive(ctx context.Context) error
 }
@@ -142,6 +144,9 @@ func (t *Tx) End(outcome locks.Outcome) {
 	told := t.onEnd
 	t.onEnd = nil
 	t.mu.Unlock()
+	if outcome == locks.RolledBack && t.engine != nil {
+		t.engine.rolledBack()
+	}
 	for _, fn := range told {
 		fn(outcome)
 	}

@@ -26,6 +26,7 @@ type check struct {
 
 	attempts int
 	patience time.Duration // how long a test waits for what must come
+	waited   bool          // a try beside an open transaction was refused by the engine's one writer
 }
 
 func newCheck(tb testing.TB, h Harness, stores int) *check {

@@ -61,6 +61,12 @@ func contextCalls(c *check, store locks.Store, held locks.Lock, attempt string) 
 		"ReleaseAttempt":        func(ctx context.Context) error { return store.ReleaseAttempt(ctx, held.Resource, held.Owner, attempt) },
 		"Get":                   func(ctx context.Context) error { _, err := store.Get(ctx, held.Resource); return err },
 	}
+	if multi, ok := store.(locks.MultiAcquirer); ok {
+		calls["AcquireAll"] = func(ctx context.Context) error {
+			_, err := multi.AcquireAll(ctx, []locks.Request{free, again})
+			return err
+		}
+	}
 	if lister, ok := store.(locks.Lister); ok {
 		calls["List"] = func(ctx context.Context) error { _, err := lister.List(ctx, locks.ListQuery{}); return err }
 	}

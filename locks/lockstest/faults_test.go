@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,8 @@ import (
 // TestNoFault: the store that the faults are put into keeps every promise without one.
 func TestNoFault(t *testing.T) {
 	t.Parallel()
-	Run(t, faultyHarness(""))
+	t.Run("many writers", func(t *testing.T) { Run(t, faultyHarness("")) })
+	t.Run("one writer", func(t *testing.T) { Run(t, faultyHarness("one writer: ")) })
 }
 
 // TestFaults puts one fault at a time into a store, and wants the promises that the fault breaks to say so. Every
@@ -25,7 +27,7 @@ func TestFaults(t *testing.T) {
 	var mu sync.Mutex
 	bitten := map[string]bool{}
 	t.Run("fault", func(t *testing.T) {
-		for _, f := range faults() {
+		for _, f := range slices.Concat(faults(), txFaults()) {
 			t.Run(f.fault, func(t *testing.T) {
 				t.Parallel()
 				for _, pattern := range f.breaks {
@@ -95,7 +97,10 @@ func TestSkips(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]int{"Late": 8, "Tokens": 4, "Names": 1, "List": 7, "Purge": 3, "Force": 4}
+	want := map[string]int{
+		"Late": 8, "Tokens": 4, "Names": 1, "List": 7, "Purge": 3, "Force": 4,
+		"All": 6, "InTx": 5, "Tx": 5, "TxAcquire": 12, "TxRenew": 4, "TxRelease": 4, "Guard": 10,
+	}
 	if !maps.Equal(skipped, want) {
 		t.Errorf("skipped %v, want %v", skipped, want)
 	}

@@ -2,16 +2,19 @@ package lockstest
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rowlease/rowlease/locks"
 )
 
-// faultyHarness opens stores with the fault.
+// faultyHarness opens stores with the fault. One that begins with "one writer: " is put into a store of one writer.
 func faultyHarness(fault string) Harness {
+	fault, oneWriter := strings.CutPrefix(fault, "one writer: ")
 	return Harness{
+		OneWriter: oneWriter,
 		Open: func(_ testing.TB, n int) []locks.Store {
-			s := &faulty{fault: fault, rows: map[string]*faultyRow{}, remembered: map[string]locks.Lock{}}
+			s := &faulty{fault: fault, oneWriter: oneWriter, rows: map[string]*faultyRow{}, remembered: map[string]locks.Lock{}, waited: map[string]bool{}}
 			return slices.Repeat([]locks.Store{s}, n)
 		},
 		Expire: func(_ testing.TB, store locks.Store, resource string) {
@@ -40,6 +43,9 @@ func faultyHarness(fault string) Harness {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return len(s.rows)
+		},
+		Begin: func(_ testing.TB, store locks.Store) Transaction {
+			return store.(*faulty).open()
 		},
 		Parallel: true,
 	}

@@ -83,6 +83,9 @@ func (s *faulty) Purge(ctx context.Context, limit int) (int, error) {
 	defer s.mu.Unlock()
 	var ended []string
 	for name, r := range s.rows {
+		if s.lockedTo(s, name, "release") != nil {
+			continue
+		}
 		if (!s.live(r) || s.has("purge deletes live leases")) && (len(ended) < limit || s.has("purge ignores its limit")) {
 			ended = append(ended, name)
 		}
@@ -111,6 +114,9 @@ func (s *faulty) ForceRelease(ctx context.Context, resource string, token int64)
 	}
 	if s.has("force release reads, then deletes") {
 		s.pause()
+	}
+	if err := s.lockedTo(s, s.fold(resource), "force release"); err != nil {
+		return locks.Lock{}, err
 	}
 	l := s.record(r)
 	s.remove(resource)

@@ -15,7 +15,8 @@ import (
 
 // faulty is a store in memory that can be given one fault. Without one it keeps every promise.
 type faulty struct {
-	fault string
+	fault     string
+	oneWriter bool
 
 	mu         sync.Mutex
 	now        time.Time // read once in each call
@@ -23,7 +24,29 @@ type faulty struct {
 	ids        int64
 	tokens     int64
 	remembered map[string]locks.Lock
+	txs        []*faultyTx     // the open ones
+	waited     map[string]bool // gates that somebody waits for, for a fault
 }
+
+// place is where a call reads and writes rows: the table, or what a transaction makes of it.
+type place interface {
+	row(key string) *faultyRow
+	set(key string, r *faultyRow) // nil deletes it
+	// closed says that the resource cannot be granted now, since an open transaction has it.
+	closed(key string, r *faultyRow) error
+}
+
+func (s *faulty) row(key string) *faultyRow { return s.rows[key] }
+
+func (s *faulty) set(key string, r *faultyRow) {
+	if r == nil {
+		delete(s.rows, key)
+		return
+	}
+	s.rows[key] = r
+}
+
+func (s *faulty) closed(key string, r *faultyRow) error { return s.closedTo(nil, key, r) }
 
 type faultyRow struct {
 	lock    locks.Lock // its times are the process's
@@ -136,13 +159,18 @@ func (s *faulty) Acquire(ctx context.Context, q locks.Request) (locks.Lock, erro
 		s.enter()
 	}
 	defer s.mu.Unlock()
+	return s.acquire(q, s)
+}
+
+// acquire is the statement of an acquire; the mutex is held.
+func (s *faulty) acquire(q locks.Request, in place) (locks.Lock, error) {
 	var early int64
 	if s.has("tokens are drawn before the row is locked") {
 		early = s.draw(nil)
 		s.pause()
 	}
 	key := s.fold(q.Resource)
-	r := s.rows[key]
+	r := in.row(key)
 	live, remembered := s.live(r), s.remembered[q.Resource+"\n"+q.Attempt]
 	if s.has("attempts are remembered for ever") && remembered.Owner == q.Owner {
 		return remembered, nil
@@ -169,6 +197,9 @@ func (s *faulty) Acquire(ctx context.Context, q locks.Request) (locks.Lock, erro
 			}
 			return locks.Lock{}, locks.Held(q.Resource, &holder)
 		}
+	}
+	if err := in.closed(key, r); err != nil {
+		return locks.Lock{}, err
 	}
 	l := locks.Lock{Resource: q.Resource, Owner: q.Owner, AcquiredAt: s.now, Metadata: q.Metadata}
 	if !s.has("metadata is shared") {
@@ -198,11 +229,12 @@ func (s *faulty) Acquire(ctx context.Context, q locks.Request) (locks.Lock, erro
 	if r != nil && s.has("a takeover keeps acquired_at") {
 		l.AcquiredAt = r.lock.AcquiredAt
 	}
-	s.rows[key] = &faultyRow{lock: l, attempt: q.Attempt, ended: r != nil && r.ended && s.has("a takeover does not move the end")}
+	granted := &faultyRow{lock: l, attempt: q.Attempt, ended: r != nil && r.ended && s.has("a takeover does not move the end")}
+	in.set(key, granted)
 	if s.has("attempts are remembered for ever") {
-		s.remembered[q.Resource+"\n"+q.Attempt] = s.record(s.rows[key])
+		s.remembered[q.Resource+"\n"+q.Attempt] = s.record(granted)
 	}
-	return s.record(s.rows[key]), nil
+	return s.record(granted), nil
 }
 
 // refuse is [locks.Refuse] with faults.
@@ -248,13 +280,21 @@ func (s *faulty) Renew(ctx context.Context, g locks.Grant, ttl time.Duration) (l
 		s.enter()
 	}
 	defer s.mu.Unlock()
-	r := s.rows[s.fold(g.Resource)]
+	return s.renew(g, ttl, s)
+}
+
+// renew is the statement of a renew; the mutex is held.
+func (s *faulty) renew(g locks.Grant, ttl time.Duration, in place) (locks.Lock, error) {
+	key := s.fold(g.Resource)
+	r := in.row(key)
 	if err := s.refuse(g, r, "renew"); err != nil {
+		return locks.Lock{}, err
+	}
+	if err := s.lockedTo(in, key, "renew"); err != nil {
 		return locks.Lock{}, err
 	}
 	if r == nil && s.has("renew of nothing is told ok") { // an upsert
 		r = &faultyRow{lock: locks.Lock{ID: 1000, Resource: g.Resource, Owner: g.Owner, Token: g.Token}}
-		s.rows[g.Resource] = r
 	}
 	if r == nil {
 		return locks.Lock{}, nil
@@ -266,8 +306,10 @@ func (s *faulty) Renew(ctx context.Context, g locks.Grant, ttl time.Duration) (l
 	case s.has("renew never shortens") && end.Before(r.lock.ExpiresAt), s.has("renew does not move the end"):
 		end = r.lock.ExpiresAt
 	}
-	r.lock.ExpiresAt, r.ended = end, false
-	return s.record(r), nil
+	renewed := *r
+	renewed.lock.ExpiresAt, renewed.ended = end, false
+	in.set(key, &renewed)
+	return s.record(&renewed), nil
 }
 
 func (s *faulty) Release(ctx context.Context, g locks.Grant) error {
@@ -283,6 +325,9 @@ func (s *faulty) Release(ctx context.Context, g locks.Grant) error {
 		if errors.Is(err, locks.ErrExpired) {
 			delete(s.rows, g.Resource)
 		}
+	}
+	if err == nil {
+		err = s.lockedTo(s, s.fold(g.Resource), "release")
 	}
 	if err != nil {
 		return err
@@ -320,6 +365,9 @@ func (s *faulty) ReleaseAttempt(ctx context.Context, resource, owner, attempt st
 		return nil
 	case !s.live(r) || s.fold(r.lock.Owner) != s.fold(owner):
 	case s.fold(r.attempt) == s.fold(attempt), s.has("release by attempt ignores the attempt"):
+		if err := s.lockedTo(s, s.fold(resource), "release"); err != nil {
+			return err
+		}
 		s.remove(resource)
 		return nil
 	}

@@ -45,14 +45,26 @@ func (a arguments) grant() locks.Grant {
 	}
 }
 
+func (a arguments) request() locks.Request {
+	return locks.Request{
+		Resource: argument(a, "resource", resource), Owner: argument(a, "owner", "worker-1"), Attempt: argument(a, "attempt", "new"),
+		TTL: argument(a, "ttl", ttl), Metadata: argument(a, "metadata", json.RawMessage(nil)),
+	}
+}
+
 // calls are all methods, made so that each would change or find a lease of worker-1 if its arguments were right.
 func calls() []call {
 	return []call{
 		{"Acquire", []string{"resource", "owner", "attempt"}, func(c *check, store locks.Store, args arguments) (bool, error) {
-			_, err := store.Acquire(c.Context(), locks.Request{
-				Resource: argument(args, "resource", resource), Owner: argument(args, "owner", "worker-1"), Attempt: argument(args, "attempt", "new"),
-				TTL: argument(args, "ttl", ttl), Metadata: argument(args, "metadata", json.RawMessage(nil)),
-			})
+			_, err := store.Acquire(c.Context(), args.request())
+			return true, err
+		}},
+		{"AcquireAll", []string{"resource", "owner", "attempt"}, func(c *check, store locks.Store, args arguments) (bool, error) {
+			multi, ok := store.(locks.MultiAcquirer)
+			if !ok {
+				return false, nil
+			}
+			_, err := multi.AcquireAll(c.Context(), []locks.Request{c.request("beside it", "worker-1"), args.request()})
 			return true, err
 		}},
 		{"Renew", []string{"resource", "owner"}, func(c *check, store locks.Store, args arguments) (bool, error) {
@@ -126,7 +138,7 @@ func (c *check) refused(field string, values []any, names ...string) {
 func invalidTTLs(c *check) {
 	c.refused("ttl", []any{
 		time.Duration(0), -time.Second, time.Nanosecond, locks.MinTTL - 1, locks.MaxTTL + 1, time.Duration(math.MaxInt64), time.Duration(math.MinInt64),
-	}, "Acquire", "Renew")
+	}, "Acquire", "AcquireAll", "Renew")
 }
 
 func invalidMetadata(c *check) {
@@ -137,7 +149,7 @@ func invalidMetadata(c *check) {
 	} {
 		values = append(values, json.RawMessage(text))
 	}
-	c.refused("metadata", values, "Acquire")
+	c.refused("metadata", values, "Acquire", "AcquireAll")
 }
 
 func invalidTokens(c *check) {

@@ -5,12 +5,13 @@
 //		lockstest.Run(t, lockstest.Harness{Open: open, Expire: expire})
 //	}
 //
-// It tests what a store answers and leaves behind. It does not test what needs the engine's own means: a crash, an
-// open transaction of somebody else, an isolation level, a schema that is migrated; nor that the store's clock is the
-// database's. Nor does it test what [locks.Locker] adds: waiting, renewal, contexts that end.
+// It tests what a store answers and leaves behind, in a caller's transaction too where the harness can open one. It does
+// not test what needs the engine's own means: a crash, an isolation level, a statement that aborts a transaction, a
+// schema that is migrated; nor that the store's clock is the database's. Nor does it test what [locks.Locker] adds:
+// waiting, renewal, contexts that end.
 //
-// No test sleeps for a TTL but one, of 100 ms, which shows that time alone ends a lease; all others end leases through
-// [Harness.Expire].
+// Three tests wait for the end of leases of 100 ms: that time alone ends a lease, in a transaction too, and that what a
+// transaction has is nobody else's past that end. All others end leases through [Harness.Expire].
 //
 // The last part runs random calls and compares each answer with a small model. Its seed is printed when it fails;
 // LOCKSTEST_SEED in the environment repeats that run.
@@ -46,12 +47,23 @@ type Harness struct {
 	// or created.
 	Rows func(tb testing.TB, store locks.Store) int
 
+	// Begin opens a transaction of the store's engine, as a caller of the store would, of any isolation level, on a
+	// connection of the store that leaves others for its other calls. With tb.Cleanup it registers what rolls back a
+	// transaction that is still open. Without it the promises of transactions are skipped.
+	Begin func(tb testing.TB, store locks.Store) Transaction
+
+	// OneWriter tells that the engine has one writer, as SQLite has: while a transaction has written or guards, all
+	// writes of others wait for a limit and are then refused as [locks.ErrBusy], where other engines answer "held" or
+	// "guarded", or do as they are asked.
+	OneWriter bool
+
 	// Parallel lets the tests run at the same time, each on its own database.
 	Parallel bool
 }
 
 // Run tests every promise, each as a subtest named "<subject>/<promise>". A store that is not a [locks.Lister],
-// [locks.Purger] or [locks.ForceReleaser] skips the promises of that ability, and says so.
+// [locks.Purger], [locks.ForceReleaser], [locks.MultiAcquirer] or [locks.Transactor] skips the promises of that ability,
+// and says so.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Open == nil || h.Expire == nil {
@@ -99,6 +111,13 @@ func suite() []subject {
 		{"List", listPromises()},
 		{"Purge", purgePromises()},
 		{"Force", forcePromises()},
+		{"All", allPromises()},
+		{"InTx", inTxPromises()},
+		{"Tx", txPromises()},
+		{"TxAcquire", txAcquirePromises()},
+		{"TxRenew", txRenewPromises()},
+		{"TxRelease", txReleasePromises()},
+		{"Guard", guardPromises()},
 		{"Context", contextPromises()},
 		{"Contention", contentionPromises()},
 		{"Random", randomPromises()},
