@@ -74,11 +74,20 @@ func (l *Locker) tryTx(ctx context.Context, tx Tx, a acquisition) (*Lease, error
 
 // acquireEnded runs when the transaction that the lease was acquired in has ended.
 func (l *Lease) acquireEnded(outcome Outcome) {
-	l.mu.Lock()
-	l.pending = false
-	l.mu.Unlock()
-	if outcome == RolledBack {
-		l.lose(&LostError{Grant: l.grant, Reason: ErrNotHeld, Cause: ErrRolledBack}, true)
+	gone := outcome == RolledBack
+	if gone {
+		lost := &LostError{Grant: l.grant, Reason: ErrNotHeld, Cause: ErrRolledBack}
+		l.lose(lost, true)
+		l.mu.Lock()
+		released := l.releaseLate && l.lost == nil
+		l.told = true // also where the deadline had passed before
+		l.mu.Unlock()
+		if released { // nothing is released after all
+			l.locker.config.observe(l.ctx, l.endEvent(lost))
+		}
 	}
-	l.changeEnded(outcome, outcome == RolledBack)
+	l.mu.Lock()
+	l.pending = false // not before: a Release meanwhile must not ask for what is gone
+	l.mu.Unlock()
+	l.changeEnded(outcome, gone)
 }

@@ -1,9 +1,6 @@
 package locks
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // TryDoTx begins a transaction, acquires the resource in it, runs fn, releases the lease in the same transaction, and
 // commits. When fn fails or panics all of it is rolled back. While fn runs nobody else is granted the resource, also past
@@ -73,11 +70,11 @@ func (l *Locker) doTx(
 	fn func(context.Context, Tx, *Lease) error, options []AcquireOption,
 ) (ran bool, err error) {
 	var lease *Lease
-	defer func() { // also on the way of a panic: after a commit without an answer the lease may be there
-		if lease != nil && !errors.Is(lease.loss(), ErrRolledBack) {
-			if released := lease.Release(ctx); err == nil && errors.Is(released, ErrLost) {
-				err = released
-			}
+	defer func() { // also on the way of a panic
+		if lease != nil {
+			// It has to do something only where the end of the transaction is not known. That the lease ended before the
+			// commit took nothing from the work that is committed.
+			_ = lease.Release(ctx)
 		}
 	}()
 	err = transactor.InTx(ctx, func(ctx context.Context, tx Tx) error {

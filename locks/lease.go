@@ -193,12 +193,16 @@ func (l *Lease) lose(lost *LostError, told bool) {
 	l.stopTimersLocked()
 	l.mu.Unlock()
 	l.cancel(lost)
+	l.locker.config.observe(l.ctx, l.endEvent(lost))
+	l.locker.forget(l)
+}
+
+func (l *Lease) endEvent(lost *LostError) Event {
 	kind := EventLost
 	if errors.Is(lost, ErrRolledBack) {
 		kind = EventRolledBack
 	}
-	l.locker.config.observe(l.ctx, Event{Kind: kind, Grant: l.grant, Elapsed: time.Since(l.start), Err: lost})
-	l.locker.forget(l)
+	return Event{Kind: kind, Grant: l.grant, Elapsed: time.Since(l.start), Err: lost}
 }
 
 // loss returns the LostError of a lease that is lost, or nil.

@@ -73,11 +73,11 @@ func (l *Lease) beginChange(ctx context.Context, release bool) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := l.ended(); err != nil {
-		return err
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.endedLocked(); err != nil {
+		return err
+	}
 	l.inTx++
 	if release {
 		l.leaving++
@@ -112,6 +112,9 @@ func (l *Lease) changeEnded(outcome Outcome, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inTx--
+	if gone {
+		l.releaseLate = false
+	}
 	if l.inTx > 0 {
 		return
 	}
@@ -122,7 +125,7 @@ func (l *Lease) changeEnded(outcome Outcome, gone bool) {
 		}
 		l.renewTimer.Reset(time.Until(due))
 	}
-	if late := l.releaseLate; late && !gone {
+	if l.releaseLate {
 		deadline := l.deadline
 		l.locker.begin()
 		go func() {
@@ -138,6 +141,7 @@ func (l *Lease) releaseEnded(ctx context.Context, outcome Outcome, began time.Ti
 	l.mu.Lock()
 	l.leaving--
 	if outcome != Committed || l.lost != nil {
+		l.told = l.told || outcome == Committed // there is nothing left to free
 		l.mu.Unlock()
 		l.changeEnded(outcome, outcome == Committed)
 		return
@@ -147,9 +151,9 @@ func (l *Lease) releaseEnded(ctx context.Context, outcome Outcome, began time.Ti
 	l.endRenewalLocked()
 	l.stopTimersLocked()
 	l.mu.Unlock()
-	if first {
-		l.cancel(ErrReleased)
-		l.locker.config.observe(l.ctx, Event{Kind: EventReleased, Grant: l.grant, Elapsed: time.Since(began), Tries: 1})
+	l.cancel(ErrReleased)
+	l.locker.config.observe(l.ctx, Event{Kind: EventReleased, Grant: l.grant, Elapsed: time.Since(began), Tries: 1})
+	if first { // no Release meanwhile, which was told ErrPending
 		l.endClaim(ctx)
 		close(l.released)
 		l.locker.forget(l)

@@ -14,8 +14,8 @@ import (
 //
 // Errors: [*LostError] when the lease was lost before, so that the work under it may not have been alone (what is left
 // of it is freed all the same); [ErrGuarded], when a transaction guarded it for longer than the release limit; or the
-// store's fault: the row may then stay until its TTL ends. [ErrPending] while a transaction that acquired or released
-// the lease is open: it is then freed when that has ended, in the background.
+// store's fault: the row may then stay until its TTL ends. [ErrPending] while a transaction that acquired, renewed
+// or released the lease is open: it is then freed when that has ended, in the background.
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	if l.releasing {
@@ -25,7 +25,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	l.releasing = true
 	lost, told, deadline := l.lost, l.told, l.deadline
-	l.releaseLate = l.pending || l.leaving > 0
+	l.releaseLate = l.inTx > 0
 	late := l.releaseLate
 	l.endRenewalLocked()
 	l.stopTimersLocked()

@@ -84,6 +84,10 @@ func lossOf(grant Grant, err error) *LostError {
 func (l *Lease) ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.endedLocked()
+}
+
+func (l *Lease) endedLocked() error {
 	switch {
 	case l.lost != nil:
 		return l.lost

@@ -56,7 +56,7 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 		if purged == limit {
 			break
 		}
-		if !r.live(now) {
+		if !r.live(now) && s.others(nil, resource) == (interest{}) {
 			delete(s.rows, resource)
 			purged++
 		}
@@ -87,6 +87,8 @@ func (s *Store) ForceRelease(ctx context.Context, resource string, token int64) 
 		grant := locks.Grant{Resource: resource, Token: token} // whose it was is not known
 		return locks.Lock{}, &locks.LostError{Grant: grant, Reason: locks.ErrSuperseded}
 	}
-	delete(s.rows, resource)
+	if err := s.free(nil, resource); err != nil {
+		return locks.Lock{}, err
+	}
 	return r.lock(now), nil
 }

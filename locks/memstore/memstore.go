@@ -3,13 +3,12 @@
 //
 // It keeps every promise that package lockstest tests, so that what runs on it runs on a database. It does not keep
 // anything when the process ends, and it knows nothing of other processes: two replicas of a service that both use a
-// memstore do not exclude each other.
+// memstore do not exclude each other. [Store.Begin] gives it transactions, which have no data but leases, so that code
+// which acquires or guards in a database's transaction can be tested on it.
 package memstore
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"sync"
 	"time"
 
@@ -21,6 +20,8 @@ var (
 	_ locks.Lister        = (*Store)(nil)
 	_ locks.Purger        = (*Store)(nil)
 	_ locks.ForceReleaser = (*Store)(nil)
+	_ locks.MultiAcquirer = (*Store)(nil)
+	_ locks.Transactor    = (*Store)(nil)
 )
 
 // Store holds leases in memory. It is safe for concurrent use and never blocks for longer than another of its calls
@@ -38,19 +39,8 @@ type Store struct {
 	mu        sync.Mutex
 	rows      map[string]*row // by resource
 	lastID    int64
-	lastToken int64 // outlives rows, so that tokens only grow
-}
-
-// row is a lease as it is kept. Its times have the monotonic reading; those of a [locks.Lock] do not.
-type row struct {
-	id         int64
-	resource   string
-	owner      string
-	attempt    string
-	token      int64
-	acquiredAt time.Time
-	expiresAt  time.Time
-	metadata   json.RawMessage
+	lastToken int64                     // outlives rows, so that tokens only grow
+	open      map[*transaction]struct{} // not ended yet
 }
 
 // New returns an empty store.
@@ -66,31 +56,7 @@ func (s *Store) Acquire(ctx context.Context, request locks.Request) (locks.Lock,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
-	now := time.Now()
-	r := s.rows[request.Resource]
-	if r.live(now) {
-		if r.owner != request.Owner {
-			holder := r.lock(now)
-			return locks.Lock{}, locks.Held(request.Resource, &holder)
-		}
-		if r.attempt == request.Attempt {
-			return r.lock(now), nil
-		}
-	}
-	if r == nil {
-		s.lastID++
-		r = &row{id: s.lastID, resource: request.Resource}
-		if s.rows == nil {
-			s.rows = make(map[string]*row)
-		}
-		s.rows[request.Resource] = r
-	}
-	s.lastToken++
-	r.owner, r.attempt, r.token = request.Owner, request.Attempt, s.lastToken
-	r.acquiredAt, r.expiresAt = now, now.Add(request.TTL)
-	r.metadata = bytes.Clone(request.Metadata)
-	return r.lock(now), nil
+	return s.acquire(nil, request)
 }
 
 // Renew implements [locks.Store].
@@ -106,14 +72,7 @@ func (s *Store) Renew(ctx context.Context, grant locks.Grant, ttl time.Duration)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
-	now := time.Now()
-	r := s.rows[grant.Resource]
-	if err := r.refuse(grant, now); err != nil {
-		return locks.Lock{}, err
-	}
-	r.expiresAt = now.Add(ttl)
-	return r.lock(now), nil
+	return s.renew(nil, grant, ttl)
 }
 
 // Release implements [locks.Store].
@@ -126,12 +85,7 @@ func (s *Store) Release(ctx context.Context, grant locks.Grant) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
-	if err := s.rows[grant.Resource].refuse(grant, time.Now()); err != nil {
-		return err
-	}
-	delete(s.rows, grant.Resource)
-	return nil
+	return s.release(nil, grant)
 }
 
 // ReleaseAttempt implements [locks.Store].
@@ -149,8 +103,7 @@ func (s *Store) ReleaseAttempt(ctx context.Context, resource, owner, attempt str
 	if !r.live(time.Now()) || r.owner != owner || r.attempt != attempt {
 		return locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
 	}
-	delete(s.rows, resource)
-	return nil
+	return s.free(nil, resource)
 }
 
 // Get implements [locks.Store].
@@ -170,30 +123,4 @@ func (s *Store) Get(ctx context.Context, resource string) (locks.Lock, error) {
 		return locks.Lock{}, locks.ErrNotFound
 	}
 	return r.lock(now), nil
-}
-
-// live reports whether there is a row and its lease is unexpired. Expired means gone: now >= expiresAt.
-func (r *row) live(now time.Time) bool { return r != nil && now.Before(r.expiresAt) }
-
-// refuse says why the grant is not current, or nil.
-func (r *row) refuse(grant locks.Grant, now time.Time) error {
-	if r == nil {
-		return locks.Refuse(grant, nil, false)
-	}
-	current := r.lock(now)
-	return locks.Refuse(grant, &current, r.live(now))
-}
-
-// lock returns a record that shares no memory with the row.
-func (r *row) lock(now time.Time) locks.Lock {
-	return locks.Lock{
-		ID:         r.id,
-		Resource:   r.resource,
-		Owner:      r.owner,
-		Token:      r.token,
-		AcquiredAt: r.acquiredAt.UTC(), // UTC drops the monotonic reading
-		ExpiresAt:  r.expiresAt.UTC(),
-		Remaining:  r.expiresAt.Sub(now),
-		Metadata:   bytes.Clone(r.metadata),
-	}
 }

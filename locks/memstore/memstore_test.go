@@ -28,8 +28,39 @@ func TestStore(t *testing.T) {
 		DeleteRow: func(_ testing.TB, s locks.Store, resource string) { s.(*memstore.Store).DeleteRow(resource) },
 		Truncate:  func(_ testing.TB, s locks.Store) { s.(*memstore.Store).Truncate() },
 		Rows:      func(_ testing.TB, s locks.Store) int { return s.(*memstore.Store).Rows() },
-		Parallel:  true,
+		Begin: func(tb testing.TB, s locks.Store) lockstest.Transaction {
+			return transaction{begin(tb, s.(*memstore.Store))}
+		},
+		Parallel: true,
 	})
+}
+
+// transaction is a Tx as the suite knows it.
+type transaction struct{ *memstore.Tx }
+
+func (tx transaction) Savepoint(ctx context.Context) (lockstest.Transaction, error) {
+	savepoint, err := tx.Tx.Savepoint(ctx)
+	return transaction{savepoint}, err
+}
+
+// Works has no statement to run but a savepoint.
+func (tx transaction) Works(ctx context.Context) error {
+	savepoint, err := tx.Tx.Savepoint(ctx)
+	if err != nil {
+		return err
+	}
+	return savepoint.Commit(ctx)
+}
+
+// begin opens a transaction that ends with the test.
+func begin(tb testing.TB, store *memstore.Store) *memstore.Tx {
+	tb.Helper()
+	tx, err := store.Begin(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
 }
 
 // TestEnd shows to the nanosecond, in virtual time, that expired means gone: now >= expiresAt.

@@ -1,0 +1,110 @@
+package memstore
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/rowlease/rowlease/locks"
+)
+
+// The steps of a store and of its transactions. Each is told the transaction it is a part of, nil outside of one, and
+// runs under the store's mutex.
+
+func (s *Store) acquire(t *transaction, request locks.Request) (locks.Lock, error) {
+	if t.guards(request.Resource) {
+		return locks.Lock{}, locks.ErrGuarded
+	}
+	now := time.Now()
+	r := s.row(t, request.Resource)
+	live := r.live(now)
+	if live && r.owner == request.Owner && r.attempt == request.Attempt {
+		return r.lock(now), nil
+	}
+	if live && r.owner != request.Owner || s.others(t, request.Resource) != (interest{}) {
+		var holder *locks.Lock
+		if live {
+			lock := r.lock(now)
+			holder = &lock
+		}
+		return locks.Lock{}, locks.Held(request.Resource, holder)
+	}
+	granted := &row{
+		resource: request.Resource, owner: request.Owner, attempt: request.Attempt,
+		acquiredAt: now, expiresAt: now.Add(request.TTL), metadata: bytes.Clone(request.Metadata),
+	}
+	if r != nil { // taken over in place
+		granted.id = r.id
+	} else {
+		s.lastID++
+		granted.id = s.lastID
+	}
+	s.lastToken++
+	granted.token = s.lastToken
+	s.put(t, request.Resource, granted)
+	return granted.lock(now), nil
+}
+
+func (s *Store) renew(t *transaction, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
+	now := time.Now()
+	r := s.row(t, grant.Resource)
+	if err := r.refuse(grant, now); err != nil {
+		return locks.Lock{}, err
+	}
+	if s.others(t, grant.Resource).changed {
+		return locks.Lock{}, locks.ErrBusy
+	}
+	renewed := *r
+	renewed.expiresAt = now.Add(ttl)
+	s.put(t, grant.Resource, &renewed)
+	return renewed.lock(now), nil
+}
+
+func (s *Store) release(t *transaction, grant locks.Grant) error {
+	if err := s.row(t, grant.Resource).refuse(grant, time.Now()); err != nil {
+		return err
+	}
+	return s.free(t, grant.Resource)
+}
+
+// free deletes the row of a lease that may be ended, unless an open transaction has to do with it.
+func (s *Store) free(t *transaction, resource string) error {
+	if s.others(t, resource) != (interest{}) {
+		return locks.ErrGuarded
+	}
+	s.put(t, resource, nil)
+	return nil
+}
+
+func (s *Store) guard(t *transaction, grant locks.Grant) error {
+	if err := s.row(t, grant.Resource).refuse(grant, time.Now()); err != nil {
+		return err
+	}
+	if s.others(t, grant.Resource).replaced {
+		return locks.ErrBusy
+	}
+	t.top().guards[grant.Resource] = struct{}{}
+	return nil
+}
+
+// row returns the resource's row as the transaction sees it, nil where there is none.
+func (s *Store) row(t *transaction, resource string) *row {
+	if r, changed := t.changed(resource); changed {
+		return r
+	}
+	return s.rows[resource]
+}
+
+// put makes r the resource's row: for the transaction, where there is one. With nil there is none any more.
+func (s *Store) put(t *transaction, resource string, r *row) {
+	switch {
+	case t != nil:
+		t.top().changes[resource] = r
+	case r == nil:
+		delete(s.rows, resource)
+	default:
+		if s.rows == nil {
+			s.rows = make(map[string]*row)
+		}
+		s.rows[resource] = r
+	}
+}
