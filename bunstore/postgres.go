@@ -166,12 +166,17 @@ func (p postgres) committed(ctx context.Context, statement func(querier) error) 
 		// again by the next call.
 		p.isolation.Store(0)
 	}
+	return p.readCommitted(ctx, func(q querier) (bool, error) { return true, statement(q) })
+}
+
+// readCommitted runs step in a transaction of its own at that level, which is committed where step says so.
+func (p postgres) readCommitted(ctx context.Context, step func(querier) (commit bool, err error)) error {
 	tx, err := p.db.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing; before, the statement's error is the news
-	if err := statement(tx); err != nil {
+	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing; before, what step came to is the news
+	if commit, err := step(tx); err != nil || !commit {
 		return err
 	}
 	return tx.Commit()

@@ -43,29 +43,24 @@ type allAnswer struct {
 
 // tryAll runs the statement in a transaction of its own under READ COMMITTED, since what it grants may be a part of what
 // was asked for, and nobody is to see that: it is committed only when all is granted.
-func (p postgres) tryAll(ctx context.Context, requests []locks.Request, asked string) (allAnswer, error) {
-	tx, err := p.db.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		return allAnswer{}, err
-	}
-	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing; before, the refusal or the error is the news
-	rows := make(map[string]*row, len(requests))
-	err = p.query(ctx, tx, len(requests), func(r *sql.Rows) error {
-		var found row
-		if err := found.scan(r); err != nil {
-			return err
+func (p postgres) tryAll(ctx context.Context, requests []locks.Request, asked string) (answer allAnswer, err error) {
+	err = p.readCommitted(ctx, func(q querier) (bool, error) {
+		rows := make(map[string]*row, len(requests))
+		err := p.query(ctx, q, len(requests), func(r *sql.Rows) error {
+			var found row
+			if err := found.scan(r); err != nil {
+				return err
+			}
+			rows[found.lock.Resource] = &found
+			return nil
+		}, p.sql.acquireAll, asked)
+		if err != nil {
+			return false, err
 		}
-		rows[found.lock.Resource] = &found
-		return nil
-	}, p.sql.acquireAll, asked)
-	if err != nil {
-		return allAnswer{}, err
-	}
-	answer := readAll(requests, rows)
-	if len(answer.granted) < len(requests) {
-		return answer, nil
-	}
-	return answer, tx.Commit()
+		answer = readAll(requests, rows)
+		return len(answer.granted) == len(requests), nil
+	})
+	return answer, err
 }
 
 // readAll reads the statement's rows in byte order of the resources. A resource without a row is one that was not come to

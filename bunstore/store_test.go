@@ -67,6 +67,8 @@ func faults(ctx context.Context, store *bunstore.Store) map[string]error {
 	_, errs["List"] = store.List(ctx, locks.ListQuery{})
 	_, errs["Purge"] = store.Purge(ctx, 10)
 	_, errs["ForceRelease"] = store.ForceRelease(ctx, "job:42", 1)
+	_, errs["AcquireAll"] = store.AcquireAll(ctx, []locks.Request{request("job:42", "w1"), request("job:43", "w1")})
+	errs["InTx"] = store.InTx(ctx, func(ctx context.Context, tx locks.Tx) error { return tx.Guard(ctx, grant) })
 	return errs
 }
 
