@@ -26,9 +26,17 @@ func newSQLite(run runner, t table, busyLimit time.Duration, begin func(context.
 	}
 }
 
+// asker runs one statement that answers with at most one row: by itself, or in a caller's transaction.
+type asker func(ctx context.Context, statement string, args ...any) (*row, error)
+
 func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
+	return s.acquireBy(ctx, s.ask, request)
+}
+
+// acquireBy reads first, and refuses on what it read: an upsert takes the write lock even to be refused.
+func (s sqlite) acquireBy(ctx context.Context, ask asker, request locks.Request) (locks.Lock, error) {
 	for range maxAsks {
-		answer, err := s.ask(ctx, s.sql.row, request.Resource)
+		answer, err := ask(ctx, s.sql.row, request.Resource)
 		switch {
 		case err != nil:
 			return locks.Lock{}, err
@@ -38,7 +46,7 @@ func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock,
 		case answer.what == request.Attempt: // this very attempt's own
 			return answer.lock, nil
 		}
-		answer, err = s.ask(ctx, s.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
+		answer, err = ask(ctx, s.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
 			metadataArg(request.Metadata), request.Attempt)
 		switch {
 		case err != nil:
@@ -51,25 +59,26 @@ func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock,
 }
 
 func (s sqlite) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	return s.change(ctx, grant, s.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	return s.change(ctx, s.ask, grant, s.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
 }
 
 func (s sqlite) release(ctx context.Context, grant locks.Grant) error {
-	_, err := s.change(ctx, grant, s.sql.release, grant.Resource, grant.Owner, grant.Token)
+	_, err := s.change(ctx, s.ask, grant, s.sql.release, grant.Resource, grant.Owner, grant.Token)
 	return err
 }
 
-// change runs a statement that does something to the grant, and finds the reason where it did nothing.
-func (s sqlite) change(ctx context.Context, grant locks.Grant, statement string, args ...any) (locks.Lock, error) {
+// change runs a statement that does something to the grant, and finds the reason where it did nothing. It writes first:
+// in a transaction what it reads afterwards is the present, since with the write lock there is no other.
+func (s sqlite) change(ctx context.Context, ask asker, grant locks.Grant, statement string, args ...any) (locks.Lock, error) {
 	for range maxAsks {
-		answer, err := s.ask(ctx, statement, args...)
+		answer, err := ask(ctx, statement, args...)
 		if err != nil {
 			return locks.Lock{}, err
 		}
 		if answer != nil {
 			return answer.lock, nil
 		}
-		if answer, err = s.ask(ctx, s.sql.row, grant.Resource); err != nil {
+		if answer, err = ask(ctx, s.sql.row, grant.Resource); err != nil {
 			return locks.Lock{}, err
 		}
 		if answer == nil {

@@ -30,69 +30,29 @@ func (s sqlite) tx(q transaction.Querier, conn bool) txEngine {
 	return t
 }
 
-// acquire reads first, and refuses on what it read: an upsert takes the write lock even to be refused.
 func (t *sqliteTx) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
 	if t.guards.has(request.Resource) {
 		return locks.Lock{}, fmt.Errorf("%w: this transaction guards the lease of %q, and cannot acquire it", locks.ErrGuarded, request.Resource)
 	}
-	answer, err := t.ask(ctx, t.sql.row, request.Resource)
-	switch {
-	case err != nil:
-		return locks.Lock{}, err
-	case answer == nil || !answer.live():
-	case answer.lock.Owner != request.Owner:
-		return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
-	case answer.what == request.Attempt: // this very attempt's own
-		return answer.lock, nil
-	}
-	answer, err = t.ask(ctx, t.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
-		metadataArg(request.Metadata), request.Attempt)
-	switch {
-	case err != nil:
-		return locks.Lock{}, err
-	case answer == nil: // somebody was faster, before this transaction had the write lock
-		return locks.Lock{}, locks.Held(request.Resource, nil)
-	}
-	return answer.lock, nil
+	return t.acquireBy(ctx, t.ask, request)
 }
 
 func (t *sqliteTx) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	return t.change(ctx, grant, t.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	return t.change(ctx, t.ask, grant, t.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
 }
 
 func (t *sqliteTx) release(ctx context.Context, grant locks.Grant) error {
-	_, err := t.change(ctx, grant, t.sql.release, grant.Resource, grant.Owner, grant.Token)
+	_, err := t.change(ctx, t.ask, grant, t.sql.release, grant.Resource, grant.Owner, grant.Token)
 	return err
 }
 
 func (t *sqliteTx) guard(ctx context.Context, grant locks.Grant) error {
-	_, err := t.change(ctx, grant, t.sql.guard, grant.Resource, grant.Owner, grant.Token)
+	_, err := t.change(ctx, t.ask, grant, t.sql.guard, grant.Resource, grant.Owner, grant.Token)
 	if err == nil {
 		t.guards.add(grant.Resource)
 		t.own = append(t.own, grant.Resource)
 	}
 	return err
-}
-
-// change writes first, so that what it reads to find a reason is the present: with the write lock there is no other.
-func (t *sqliteTx) change(ctx context.Context, grant locks.Grant, statement string, args ...any) (locks.Lock, error) {
-	answer, err := t.ask(ctx, statement, args...)
-	if err != nil {
-		return locks.Lock{}, err
-	}
-	if answer != nil {
-		return answer.lock, nil
-	}
-	if answer, err = t.ask(ctx, t.sql.row, grant.Resource); err != nil {
-		return locks.Lock{}, err
-	}
-	if answer == nil {
-		return locks.Lock{}, locks.Refuse(grant, nil, false)
-	}
-	if err := locks.Refuse(grant, &answer.lock, answer.live()); err != nil {
-		return locks.Lock{}, err
-	}
-	return locks.Lock{}, unsettled(grant.Resource)
 }
 
 // ask runs one statement. It tries again while another writer has the file, for as long as the busy limit, unless the
