@@ -51,7 +51,10 @@ func (s *Store) beginImmediate(ctx context.Context, opts *sql.TxOptions) (*ownTx
 	if opts != nil && opts.ReadOnly {
 		return nil, &locks.InvalidError{Field: "transaction", Reason: "must not be read-only: a guard writes"}
 	}
-	conn, err := s.db.Conn(ctx)
+	// Bounded, since whoever begins a second transaction with the only connection in the first would wait for ever.
+	called, cancel := context.WithTimeout(ctx, s.config.callLimit)
+	defer cancel()
+	conn, err := s.db.Conn(called)
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func (t *postgresTx) refusal(ctx context.Context, grant locks.Grant, seen *row) 
 	}
 	// The transaction sees the past. Whether that is still so, only a write can tell.
 	err = t.undoable(ctx, func() (bool, error) {
-		if _, err := t.q.ExecContext(ctx, postgresProbeLimit); err != nil {
+		if err := t.exec(ctx, postgresProbeLimit); err != nil {
 			return false, err
 		}
 		_, err := t.one(ctx, t.q, t.sql.probe, grant.Resource)
@@ -152,7 +152,7 @@ func stale(err error) error { return fmt.Errorf("%w: %w", locks.ErrStaleSnapshot
 // undoable runs try in a savepoint, which is released when try is to be kept, and rolled back otherwise: that frees at
 // once what was locked in it, advisory locks too.
 func (t *postgresTx) undoable(ctx context.Context, try func() (keep bool, err error)) error {
-	if _, err := t.q.ExecContext(ctx, "SAVEPOINT rowlease"); err != nil {
+	if err := t.exec(ctx, "SAVEPOINT rowlease"); err != nil {
 		return err
 	}
 	settled := false
@@ -160,16 +160,22 @@ func (t *postgresTx) undoable(ctx context.Context, try func() (keep bool, err er
 		if !settled {
 			// Detached, so that a refusal's locks go also when the context ends just now. It fails where the connection
 			// is broken, and the transaction with it.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			_, _ = t.q.ExecContext(ctx, postgresUndo)
+			_ = t.exec(context.WithoutCancel(ctx), postgresUndo)
 		}
 	}()
 	keep, err := try()
 	if keep && err == nil {
-		_, err = t.q.ExecContext(ctx, "RELEASE SAVEPOINT rowlease")
+		err = t.exec(ctx, "RELEASE SAVEPOINT rowlease")
 		settled = err == nil
 	}
+	return err
+}
+
+// exec runs statements that answer nothing, within the call limit also where a caller's function has the time between.
+func (t *postgresTx) exec(ctx context.Context, statements string) error {
+	ctx, cancel := context.WithTimeout(ctx, t.callLimit)
+	defer cancel()
+	_, err := t.q.ExecContext(ctx, statements)
 	return err
 }
 
@@ -192,8 +198,7 @@ func (t *postgresTx) hasBegun(ctx context.Context) error {
 func (t *postgresTx) rolledBack() {}
 
 func (t *postgresTx) alive(ctx context.Context) error {
-	_, err := t.q.ExecContext(ctx, "SELECT 1")
-	return err
+	return t.exec(ctx, "SELECT 1")
 }
 
 func (t *postgresTx) savepoint(ctx context.Context, fn func(txEngine) error) error {

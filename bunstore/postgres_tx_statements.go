@@ -93,7 +93,9 @@ FROM (SELECT * FROM del
 // row's key is locked too, in the same statement. A takeover changes the token, which is a key column, and a release
 // removes the row; both conflict with FOR KEY SHARE: no row under READ COMMITTED, 40001 under the others. A renewal does
 // not conflict. The gate keeps everybody else from acquiring the resource until the transaction ends, also past the
-// lease's end. A row that somebody has locked is skipped. The guard is noted in the transaction's own list.
+// lease's end; releases by others ask for it too. Nothing relies on the row's lock to last: PostgreSQL 15 was seen to lose
+// one that was taken while a renewal was moving the row to another page. A row that somebody has locked is skipped. The
+// guard is noted in the transaction's own list.
 //
 // Answers: "guarded", or "seen" with the row as the snapshot has it, or no row.
 const postgresGuard = `

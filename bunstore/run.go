@@ -24,6 +24,7 @@ type runner struct {
 	db         *bun.DB
 	hooks      []bun.QueryHook
 	guardLimit time.Duration
+	callLimit  time.Duration
 }
 
 // query runs a statement and calls scan for each row, but for no more than most of them. Only nil means that it was

@@ -204,3 +204,17 @@ func TestTxFrom(t *testing.T) {
 		t.Error("TxFrom(nil) is something")
 	}
 }
+
+// A transaction within another one, on the only connection: it ends with the call limit, and not never.
+func TestRunInTxWithinAnother(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	db.SetMaxOpenConns(1)
+	store := newStore(t, db, bunstore.WithCallLimit(50*time.Millisecond))
+	err := store.RunInTx(t.Context(), nil, func(ctx context.Context, _ *bunstore.Tx) error {
+		return store.RunInTx(ctx, nil, func(context.Context, *bunstore.Tx) error { return nil })
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want DeadlineExceeded", err)
+	}
+}

@@ -65,7 +65,7 @@ func New(db *bun.DB, options ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, config: c}
-	run := runner{db: db, hooks: c.hooks, guardLimit: c.guardLimit}
+	run := runner{db: db, hooks: c.hooks, guardLimit: c.guardLimit, callLimit: c.callLimit}
 	if db.Dialect().Name() == dialect.PG {
 		s.engine = newPostgres(run, c.table)
 	} else {

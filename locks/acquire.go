@@ -17,8 +17,8 @@ const maxFaultTime = 10 * time.Second
 // The context bounds the call, not the lease: the lease's context keeps its values, not its end. When TryAcquire
 // fails in a way that leaves it unknown whether the store granted the lease, it frees that grant in the background.
 //
-// Errors: [*HeldError] with what is known of the holder; [ErrBusy]; [ErrClosed]; [ErrInvalid]; a context's end; or the
-// store's fault, which is never [ErrHeld].
+// Errors: [*HeldError] with what is known of the holder; [ErrBusy]; [ErrClosed]; [ErrInvalid]; [*LostError] when the
+// store answered too late for its TTL; a context's end; or the store's fault, which is never [ErrHeld].
 func (l *Locker) TryAcquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
 	return l.acquire(ctx, resource, false, options)
 }
@@ -28,7 +28,7 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string, options ...Acq
 // wait also outlives a busy database, and one that fails for up to 10 s.
 //
 // Otherwise it is [Locker.TryAcquire]. Errors: a context's end, joined with what the last try before it met: [ErrHeld],
-// with what is known of the holder, or a fault; [ErrClosed]; [ErrInvalid]; or the store's fault.
+// with what is known of the holder, or a fault; otherwise as TryAcquire, but for [*HeldError] and [ErrBusy].
 func (l *Locker) Acquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
 	return l.acquire(ctx, resource, true, options)
 }

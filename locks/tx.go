@@ -45,6 +45,9 @@ type Tx interface {
 	// one that the snapshot has as ended and that is not so any more. One that was merely renewed since may pass: its
 	// holder was the holder already.
 	//
+	// A guard that is refused just as its lease ends can keep others from acquiring the resource all the same, until the
+	// transaction ends: roll back what was not allowed to write.
+	//
 	// Errors: [*LostError] as [Store.Renew]; [ErrStaleSnapshot]; [ErrSerialization]; [ErrBusy]; [ErrInvalid].
 	Guard(ctx context.Context, grant Grant) error
 
