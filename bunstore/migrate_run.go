@@ -2,13 +2,13 @@ package bunstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
 
+	"github.com/rowlease/rowlease/bunstore/internal/bounded"
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/bunstore/internal/pooler"
 )
@@ -195,40 +195,17 @@ func abandonable(ctx context.Context, limit time.Duration, work func(context.Con
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	type outcome struct {
-		err      error
-		panicked any
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		o := outcome{err: errors.New("a hook ended the goroutine")} // by runtime.Goexit: a test's Fatal
-		defer func() {
-			o.panicked = recover() // a hook's; the caller's goroutine is the one that may recover it
-			done <- o
-		}()
-		o.err = work(ctx)
-	}()
-	answer := func(o outcome) error {
-		if o.panicked != nil {
-			panic(o.panicked)
-		}
-		if ended := dberror.ContextEnd(ctx); o.err != nil && ended != nil {
-			return fmt.Errorf("%w: %w", ended, o.err)
-		}
-		return o.err
-	}
-	select {
-	case o := <-done:
-		return answer(o)
-	case <-ctx.Done():
-	}
 	// A driver that heeds its context needs a moment to say so, and to roll back.
-	grace := time.NewTimer(time.Second)
-	defer grace.Stop()
-	select {
-	case o := <-done:
-		return answer(o)
-	case <-grace.C:
-		return ctx.Err()
+	patience, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, giveUp) })()
+	_, err := bounded.Do(patience, func() (struct{}, error) { return struct{}{}, work(ctx) }, func(struct{}) {})
+	switch ended := dberror.ContextEnd(ctx); {
+	case err == nil || ended == nil:
+		return err
+	case patience.Err() != nil:
+		return ended
+	default:
+		return fmt.Errorf("%w: %w", ended, err)
 	}
 }

@@ -3,7 +3,6 @@ package bunstore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
 
+	"github.com/rowlease/rowlease/bunstore/internal/bounded"
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
@@ -30,15 +30,10 @@ func (s *Store) begin(ctx context.Context, opts *sql.TxOptions) (*ownTx, error) 
 	if s.db.Dialect().Name() == dialect.SQLite {
 		return s.beginImmediate(ctx, opts)
 	}
-	var tx bun.Tx
-	err := within(ctx, s.config.callLimit, func() (err error) {
-		tx, err = s.db.BeginTx(ctx, opts)
-		return err
-	}, func(err error) {
-		if err == nil { // begun after all, for nobody
-			_ = tx.Rollback()
-		}
-	})
+	limited, cancel := context.WithTimeout(ctx, s.config.callLimit)
+	defer cancel()
+	tx, err := bounded.Do(limited, func() (bun.Tx, error) { return s.db.BeginTx(ctx, opts) },
+		func(tx bun.Tx) { _ = tx.Rollback() }) // begun after all, for nobody
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +71,8 @@ func (s *Store) beginImmediate(ctx context.Context, opts *sql.TxOptions) (*ownTx
 			defer cancel()
 			err := whileBusy(limited, func() error { return rawExec(detached, conn, "COMMIT") })
 			if err != nil {
-				err = errors.Join(err, leaveSQLiteTx(detached, conn))
+				_ = leaveSQLiteTx(detached, conn) // if not by itself, the connection is closed, which rolls back too
+				err = &rolledBackError{err}
 			}
 			return err
 		},
@@ -90,58 +86,49 @@ func (t *ownTx) end(failed error) (locks.Outcome, error) {
 	if failed == nil {
 		failed = t.ctx.Err()
 	}
+	step := t.commit
 	if failed != nil {
-		_ = within(context.Background(), t.limit, t.rollback, nil) // what failed before is the news
-		t.free()
-		return locks.RolledBack, failed
+		step = t.rollback
 	}
-	err := within(context.Background(), t.limit, t.commit, nil)
-	t.free()
+	limited, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.limit)
+	defer cancel()
+	_, err := bounded.Do(limited, func() (struct{}, error) {
+		defer t.free() // not before the step has come back: it is still at work on the connection
+		return struct{}{}, step()
+	}, func(struct{}) {})
+	if failed != nil {
+		return locks.RolledBack, failed // what failed before is the news
+	}
 	return OutcomeOf(err), err
 }
 
 // OutcomeOf tells from the error that a commit returned how the transaction ended: [locks.Committed] for nil,
-// [locks.RolledBack] when the database said so, [locks.Unknown] when its answer is missing. Beware of drivers that return
-// nil for the commit of a transaction that an earlier error had aborted, as bun's pgdriver does: who goes on after an
-// error of a statement knows better.
+// [locks.RolledBack] when the database said so, [locks.Unknown] when its answer is missing, or when it may yet be
+// committed: SQLite keeps a transaction open whose commit was busy.
+//
+// Beware of drivers that return nil for the commit of a transaction that an earlier error had aborted, as bun's pgdriver
+// does: who goes on after an error of a statement knows better.
 func OutcomeOf(commit error) locks.Outcome {
 	state := dberror.SQLState(commit)
+	var rolledBack *rolledBackError
 	switch {
 	case commit == nil:
 		return locks.Committed
+	case errors.As(commit, &rolledBack):
+		return locks.RolledBack
 	case strings.HasPrefix(state, "08"), strings.HasPrefix(state, "57P"), state == "40003": // the connection ended under it
 		return locks.Unknown
-	case state != "", dberror.SQLiteCode(commit) != 0:
+	case state != "":
 		return locks.RolledBack
-	case errors.Is(commit, sql.ErrTxDone), errors.Is(commit, driver.ErrBadConn):
-		return locks.Unknown
+	case dberror.SQLiteCode(commit) != 0 && !dberror.IsSQLiteBusy(commit):
+		return locks.RolledBack
+	case strings.Contains(commit.Error(), "commit unexpectedly resulted in rollback"): // pgx has no code for it
+		return locks.RolledBack
 	}
 	return locks.Unknown
 }
 
-// within runs step, which may not heed any context, and gives up after limit or with the context. What it returns later
-// goes to late, which may be nil.
-func within(ctx context.Context, limit time.Duration, step func() error, late func(error)) error {
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- step() }()
-	select {
-	case err := <-done:
-		return err
-	case <-limited.Done():
-	}
-	grace := time.NewTimer(time.Second) // a driver that heeds its context needs a moment to say so
-	defer grace.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-grace.C:
-	}
-	go func() {
-		if err := <-done; late != nil {
-			late(err)
-		}
-	}()
-	return limited.Err()
-}
+// rolledBackError is the fault of a commit that was followed by a rollback.
+type rolledBackError struct{ error }
+
+func (e *rolledBackError) Unwrap() error { return e.error }

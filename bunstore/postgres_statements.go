@@ -9,7 +9,7 @@ type postgresStatements struct {
 	acquire, acquireAll, renew, release, releaseAttempt, get, list, purge, forceRelease string
 
 	// In a caller's transaction.
-	acquireTx, renewTx, releaseTx, guard, probe string
+	acquireTx, claim, renewTx, releaseTx, guard, probe string
 }
 
 func newPostgresStatements(t table) postgresStatements {
@@ -37,6 +37,7 @@ func newPostgresStatements(t table) postgresStatements {
 		forceRelease:   text.Replace(postgresForceRelease),
 
 		acquireTx: text.Replace(postgresAcquireTx),
+		claim:     text.Replace(postgresClaim),
 		renewTx:   text.Replace(postgresRenewTx),
 		releaseTx: text.Replace(postgresReleaseTx),
 		guard:     text.Replace(postgresGuard),

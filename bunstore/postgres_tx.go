@@ -15,16 +15,12 @@ import (
 type postgresTx struct {
 	postgres
 	q transaction.Querier
-	// begun is nil where it is known that a transaction is open: on a connection only the database can tell.
-	begun *bool
+	// conn tells that it is a connection, on which only the database knows whether a transaction is open.
+	conn bool
 }
 
 func (p postgres) tx(q transaction.Querier, conn bool) txEngine {
-	t := &postgresTx{postgres: p, q: q}
-	if conn {
-		t.begun = new(bool)
-	}
-	return t
+	return &postgresTx{postgres: p, q: q, conn: conn}
 }
 
 // acquire tries in a savepoint that is undone unless it got the lease, so that a refusal leaves neither the gate nor a
@@ -35,7 +31,15 @@ func (t *postgresTx) acquire(ctx context.Context, request locks.Request) (lock l
 		err := t.undoable(ctx, func() (keep bool, err error) {
 			answer, err = t.one(ctx, t.q, t.sql.acquireTx, request.Resource, request.Owner, request.TTL.Microseconds(),
 				metadataArg(request.Metadata), request.Attempt)
-			return err == nil && answer != nil && answer.live() && (answer.what == "granted" || answer.what == "mine"), err
+			if err != nil || answer == nil || !answer.live() {
+				return false, err
+			}
+			if answer.what == "mine" { // found without the gate, and perhaps in the past
+				grant := answer.lock.Grant()
+				answer, err = t.one(ctx, t.q, t.sql.claim, grant.Resource, grant.Owner, grant.Token)
+				return err == nil && answer != nil, err
+			}
+			return answer.what == "granted", nil
 		})
 		switch {
 		case dberror.IsSQLState(err, dberror.SerializationFailure):
@@ -151,7 +155,7 @@ func stale(err error) error { return fmt.Errorf("%w: %w", locks.ErrStaleSnapshot
 
 // undoable runs try in a savepoint, which is released when try is to be kept, and rolled back otherwise: that frees at
 // once what was locked in it, advisory locks too.
-func (t *postgresTx) undoable(ctx context.Context, try func() (keep bool, err error)) error {
+func (t *postgresTx) undoable(ctx context.Context, try func() (keep bool, err error)) (err error) {
 	if err := t.exec(ctx, "SAVEPOINT rowlease"); err != nil {
 		return err
 	}
@@ -160,7 +164,9 @@ func (t *postgresTx) undoable(ctx context.Context, try func() (keep bool, err er
 		if !settled {
 			// Detached, so that a refusal's locks go also when the context ends just now. It fails where the connection
 			// is broken, and the transaction with it.
-			_ = t.exec(context.WithoutCancel(ctx), postgresUndo)
+			if undone := t.exec(context.WithoutCancel(ctx), postgresUndo); err == nil {
+				err = undone // a refusal must not say that nothing is left of it
+			}
 		}
 	}()
 	keep, err := try()
@@ -182,16 +188,13 @@ func (t *postgresTx) exec(ctx context.Context, statements string) error {
 // postgresUndo is one round trip: a statement without arguments goes by the simple protocol, in both drivers.
 const postgresUndo = "ROLLBACK TO SAVEPOINT rowlease; RELEASE SAVEPOINT rowlease"
 
-// hasBegun asks once, on a connection, whether a transaction is open on it: a savepoint is an error otherwise.
+// hasBegun asks, on a connection, whether a transaction is open on it: a savepoint is an error otherwise. It asks each
+// time, since the transaction of before may be over.
 func (t *postgresTx) hasBegun(ctx context.Context) error {
-	if t.begun == nil || *t.begun {
+	if !t.conn {
 		return nil
 	}
-	if err := t.undoable(ctx, func() (bool, error) { return true, nil }); err != nil {
-		return err
-	}
-	*t.begun = true
-	return nil
+	return t.undoable(ctx, func() (bool, error) { return true, nil })
 }
 
 // rolledBack has nothing to do: the list of guards is in the transaction.

@@ -3,8 +3,9 @@ package bunstore
 // The statements that run in a caller's transaction. None may wait for another transaction, set what would outlast it in
 // the caller's (synchronous_commit), or raise an error in contention.
 //
-// What changes a row first takes its gate: an acquire exclusively, everything else shared, until the transaction ends. So
-// nobody acquires a resource whose row an open transaction has changed, or guards, also when the lease is over meanwhile.
+// What changes a row first takes its gate until the transaction ends: an acquire and a release exclusively, a renewal and
+// a guard shared. So nobody acquires a resource whose row an open transaction has changed, or guards, also when the lease
+// is over meanwhile.
 
 // postgresGuards is the transaction's own list of what it guards, by the keys of the gates. It is a setting that is local
 // to the transaction, so that a rollback, that of a savepoint too, takes back what was guarded since. The gate itself
@@ -39,6 +40,19 @@ SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur
 	UNION ALL SELECT 'guarded', 0, '', 0, clock_timestamp(), clock_timestamp(), NULL FROM own WHERE guarded) AS answer`
 
+// postgresClaim: $1 resource, $2 owner, $3 token. It makes a grant that an acquire has found again a part of the
+// transaction: nobody else is granted the resource from now on. The row's key is locked for the reason of postgresGuard.
+const postgresClaim = `
+WITH gate AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock({gate}) AS open
+), cur AS MATERIALIZED (
+	SELECT l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata FROM {table} AS l, gate
+	WHERE gate.open AND l.resource = $1::text AND l.owner = $2::text AND l.token = $3::bigint
+		AND l.expires_at > clock_timestamp()
+	FOR KEY SHARE OF l SKIP LOCKED
+)
+SELECT 'mine', id, $1::text, {columns} FROM cur`
+
 // postgresRenewTx: as postgresRenew. The gate is tried only for a row that the statement's snapshot finds current; a row
 // that somebody has locked is skipped.
 //
@@ -64,14 +78,15 @@ FROM (SELECT * FROM upd
 	UNION ALL SELECT 'seen', id, owner, token, acquired_at, expires_at, metadata FROM seen
 	WHERE NOT EXISTS (SELECT 1 FROM upd)) AS answer`
 
-// postgresReleaseTx: as postgresRelease. A guard of another transaction has the row's key locked, so that it is skipped.
+// postgresReleaseTx: as postgresRelease. The gate is taken exclusively, so that a guard which comes after it is not left
+// with a part of it when the row is gone; a guard of another transaction that came before has it closed.
 //
 // Answers: "released", or "seen" with the row as the snapshot has it, or no row.
 const postgresReleaseTx = `
 WITH seen AS MATERIALIZED (
 	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table} WHERE resource = $1::text
 ), gate AS MATERIALIZED (
-	SELECT id, pg_try_advisory_xact_lock_shared({gate}) AS open FROM seen
+	SELECT id, pg_try_advisory_xact_lock({gate}) AS open FROM seen
 	WHERE owner = $2::text AND token = $3::bigint AND expires_at > clock_timestamp()
 ), cur AS MATERIALIZED (
 	SELECT l.id, l.expires_at FROM {table} AS l, gate

@@ -30,32 +30,34 @@ func newSQLite(run runner, t table, busyLimit time.Duration, begin func(context.
 type asker func(ctx context.Context, statement string, args ...any) (*row, error)
 
 func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
-	return s.acquireBy(ctx, s.ask, request)
+	lock, _, err := s.acquireBy(ctx, s.ask, request)
+	return lock, err
 }
 
-// acquireBy reads first, and refuses on what it read: an upsert takes the write lock even to be refused.
-func (s sqlite) acquireBy(ctx context.Context, ask asker, request locks.Request) (locks.Lock, error) {
+// acquireBy reads first, and refuses on what it read: an upsert takes the write lock even to be refused. Found tells that
+// the attempt had its grant already.
+func (s sqlite) acquireBy(ctx context.Context, ask asker, request locks.Request) (lock locks.Lock, found bool, err error) {
 	for range maxAsks {
 		answer, err := ask(ctx, s.sql.row, request.Resource)
 		switch {
 		case err != nil:
-			return locks.Lock{}, err
+			return lock, false, err
 		case answer == nil || !answer.live():
 		case answer.lock.Owner != request.Owner:
-			return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
+			return lock, false, locks.Held(request.Resource, &answer.lock)
 		case answer.what == request.Attempt: // this very attempt's own
-			return answer.lock, nil
+			return answer.lock, true, nil
 		}
 		answer, err = ask(ctx, s.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
 			metadataArg(request.Metadata), request.Attempt)
 		switch {
 		case err != nil:
-			return locks.Lock{}, err
+			return lock, false, err
 		case answer != nil:
-			return answer.lock, nil
+			return answer.lock, false, nil
 		}
 	}
-	return locks.Lock{}, locks.Held(request.Resource, nil) // others were faster every time
+	return lock, false, locks.Held(request.Resource, nil) // others were faster every time
 }
 
 func (s sqlite) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {

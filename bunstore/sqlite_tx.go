@@ -16,25 +16,25 @@ import (
 type sqliteTx struct {
 	sqlite
 	q transaction.Querier
-	// begun is nil where it is known that a transaction is open: on a connection only the database can tell.
-	begun  *bool
+	// conn tells that it is a connection, on which only the database knows whether a transaction is open.
+	conn   bool
 	guards *sqliteGuards // the transaction's
 	own    []string      // what this handle has added to them
 }
 
 func (s sqlite) tx(q transaction.Querier, conn bool) txEngine {
-	t := &sqliteTx{sqlite: s, q: q, guards: s.transactions.guardsOf(q)}
-	if conn {
-		t.begun = new(bool)
-	}
-	return t
+	return &sqliteTx{sqlite: s, q: q, conn: conn, guards: s.transactions.guardsOf(q)}
 }
 
 func (t *sqliteTx) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
 	if t.guards.has(request.Resource) {
 		return locks.Lock{}, fmt.Errorf("%w: this transaction guards the lease of %q, and cannot acquire it", locks.ErrGuarded, request.Resource)
 	}
-	return t.acquireBy(ctx, t.ask, request)
+	lock, found, err := t.acquireBy(ctx, t.ask, request)
+	if found { // by a read: as a part of the transaction it is written
+		return t.change(ctx, t.ask, lock.Grant(), t.sql.guard, lock.Resource, lock.Owner, lock.Token)
+	}
+	return lock, err
 }
 
 func (t *sqliteTx) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
@@ -70,22 +70,24 @@ func (t *sqliteTx) ask(ctx context.Context, statement string, args ...any) (answ
 	return answer, err
 }
 
-// hasBegun asks once, on a connection, whether a transaction is open on it: BEGIN is an error then.
+// hasBegun asks, on a connection, whether a transaction is open on it: BEGIN is an error then. It asks each time, since
+// the transaction of before may be over, SQLite having rolled back by itself.
 func (t *sqliteTx) hasBegun(ctx context.Context) error {
-	if t.begun == nil || *t.begun {
+	if !t.conn {
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
-	if _, err := t.q.ExecContext(ctx, "BEGIN"); err == nil {
+	_, err := t.q.ExecContext(ctx, "BEGIN")
+	switch {
+	case err == nil:
 		if _, err := t.q.ExecContext(ctx, "ROLLBACK"); err != nil {
 			return err
 		}
 		return &locks.InvalidError{Field: "transaction", Reason: "has not begun on this connection, or is over"}
-	} else if dberror.SQLiteCode(err)&0xff != dberror.SQLiteError { // the one code that an open transaction is told by
-		return err
+	case dberror.SQLiteCode(err)&0xff == dberror.SQLiteError: // the code that an open transaction is told by
+		return nil
 	}
-	*t.begun = true
-	return nil
+	return err
 }
 
 // alive has nothing to ask: an error does not abort a transaction of SQLite's, and where SQLite has rolled back by itself
@@ -105,7 +107,7 @@ func (t *sqliteTx) savepoint(ctx context.Context, fn func(txEngine) error) error
 	if _, err := t.q.ExecContext(detached, "SAVEPOINT rowlease"); err != nil {
 		return err
 	}
-	inner := &sqliteTx{sqlite: t.sqlite, q: t.q, begun: t.begun, guards: t.guards}
+	inner := &sqliteTx{sqlite: t.sqlite, q: t.q, conn: t.conn, guards: t.guards}
 	released := false
 	defer func() { // also when fn panics
 		if !released {

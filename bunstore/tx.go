@@ -13,8 +13,9 @@ import (
 )
 
 // Tx is a transaction of the host in which leases are acquired, renewed, released and guarded: a [locks.Tx]. It is also
-// the host's handle, so that queries run on it. It is for one goroutine at a time; a call beside another is refused as
-// [locks.ErrInvalid].
+// the host's handle, so that queries run on it; where that is a connection, as in [Store.RunInTx] on SQLite, bun's own
+// BeginTx and RunInTx on it fail: use [Tx.Savepoint]. It is for one goroutine at a time; a call beside another, or on the
+// outer Tx while a function runs in a savepoint of it, is refused as [locks.ErrInvalid].
 //
 // [Store.RunInTx] gives one that it ends itself; who has one of [Store.Tx] says with [Tx.End] how it ended.
 type Tx struct {
@@ -22,7 +23,7 @@ type Tx struct {
 	store  *Store
 	engine txEngine
 
-	busy sync.Mutex // held by the call that runs
+	busy sync.Mutex // held by the call, or the savepoint's function, that runs
 	mu   sync.Mutex
 	// outcome is 0 until somebody says how it ended.
 	outcome locks.Outcome
@@ -55,7 +56,8 @@ type txEngine interface {
 // transaction ended; until then leases that were acquired in it are pending, and are not renewed.
 //
 // It does not own the transaction: it neither commits nor rolls back. Make one for a transaction, not one for each call.
-// For a savepoint use [Tx.Savepoint], or End the Tx of one that was rolled back; one that was released has not ended.
+// For a savepoint use [Tx.Savepoint], or End the Tx of one that was rolled back, also where it only guarded; one that was
+// released has not ended.
 //
 // Errors: [locks.ErrInvalid] for the transaction: nil, or a *bun.DB, each of whose statements is one of its own.
 func (s *Store) Tx(handle bun.IDB) (*Tx, error) {
@@ -74,7 +76,12 @@ func TxFrom(tx locks.Tx) *Tx {
 }
 
 // Unwrap returns the host's own handle.
-func (t *Tx) Unwrap() bun.IDB { return t.IDB }
+func (t *Tx) Unwrap() bun.IDB {
+	if t == nil {
+		return nil
+	}
+	return t.IDB
+}
 
 // Acquire implements [locks.Tx]. It runs in a savepoint of its own, which is undone when it is refused.
 func (t *Tx) Acquire(ctx context.Context, request locks.Request) (lock locks.Lock, err error) {
@@ -147,9 +154,16 @@ func (t *Tx) End(outcome locks.Outcome) {
 	if outcome == locks.RolledBack && t.engine != nil {
 		t.engine.rolledBack()
 	}
-	for _, fn := range told {
-		fn(outcome)
+	tell(told, outcome)
+}
+
+// tell calls the functions in their order. One that panics does not keep the others from being told.
+func tell(told []func(locks.Outcome), outcome locks.Outcome) {
+	if len(told) == 0 {
+		return
 	}
+	defer tell(told[1:], outcome)
+	told[0](outcome)
 }
 
 // Savepoint runs fn in a savepoint, which is released when fn returns nil and rolled back otherwise, also when fn
@@ -157,9 +171,10 @@ func (t *Tx) End(outcome locks.Outcome) {
 //
 // Errors: fn's; [locks.ErrInvalid] for a transaction that is over; or the database's.
 func (t *Tx) Savepoint(ctx context.Context, fn func(ctx context.Context, tx *Tx) error) error {
-	if err := t.usable(); err != nil {
+	if err := t.enter(); err != nil {
 		return err
 	}
+	defer t.busy.Unlock()
 	inner := &Tx{IDB: t.IDB, store: t.store}
 	released := false
 	defer func() {
@@ -174,12 +189,17 @@ func (t *Tx) Savepoint(ctx context.Context, fn func(ctx context.Context, tx *Tx)
 		}
 		t.OnEnd(inner.End)
 	}()
+	var failed error // fn's, which is the caller's own
 	err := t.engine.savepoint(ctx, func(engine txEngine) error {
 		inner.engine = engine
-		return fn(ctx, inner)
+		failed = fn(ctx, inner)
+		return failed
 	})
 	released = err == nil
-	return err
+	if failed != nil {
+		return failed
+	}
+	return dberror.Wrap(ctx, "bunstore: savepoint", err)
 }
 
 // alive looks at a transaction that leases were changed in before it is committed: some drivers say nothing when that
@@ -196,12 +216,22 @@ func (t *Tx) alive(ctx context.Context) error {
 	return dberror.Wrap(ctx, "bunstore: transaction", t.engine.alive(ctx))
 }
 
-// usable refuses a transaction whose end was told.
-func (t *Tx) usable() error {
+// enter refuses a transaction that is none, or over, or in use, and otherwise takes busy for the caller.
+func (t *Tx) enter() error {
+	if t == nil {
+		return &locks.InvalidError{Field: "transaction", Reason: "must not be nil"}
+	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.outcome != 0 {
-		return &locks.InvalidError{Field: "transaction", Reason: "is over: " + t.outcome.String()}
+	outcome := t.outcome
+	t.mu.Unlock()
+	if outcome != 0 {
+		return &locks.InvalidError{Field: "transaction", Reason: "is over: " + outcome.String()}
+	}
+	if !t.busy.TryLock() {
+		return &locks.InvalidError{
+			Field:  "transaction",
+			Reason: "is in use, by another goroutine or by a savepoint's function, which has a Tx of its own",
+		}
 	}
 	return nil
 }
@@ -211,11 +241,8 @@ func (t *Tx) do(ctx context.Context, verb string, valid error, changes bool, cal
 	if valid != nil {
 		return valid
 	}
-	if err := t.usable(); err != nil {
+	if err := t.enter(); err != nil {
 		return err
-	}
-	if !t.busy.TryLock() {
-		return &locks.InvalidError{Field: "transaction", Reason: "must be for one goroutine at a time, and another call runs in it"}
 	}
 	defer t.busy.Unlock()
 	if err := ctx.Err(); err != nil {

@@ -97,12 +97,82 @@ func TestTxIsOver(t *testing.T) {
 		wantInvalid(t, "renew", err, "transaction")
 		wantInvalid(t, "release", tx.Release(t.Context(), lock.Grant()), "transaction")
 		wantInvalid(t, "guard", tx.Guard(t.Context(), lock.Grant()), "transaction")
+		wantInvalid(t, "savepoint", tx.Savepoint(t.Context(), func(context.Context, *bunstore.Tx) error { return nil }), "transaction")
 		if got, err := store.Get(t.Context(), "job:42"); err != nil || got.Token != lock.Token {
 			t.Errorf("%+v, %v, want the lease as it was committed", got, err)
 		}
 		if err := store.Release(t.Context(), lock.Grant()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// On a connection the transaction of before may be over, by the host's commit or by a rollback of SQLite's own: nothing
+// is done under autocommit then.
+func TestTxOnAConnWhoseTransactionIsOver(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	execSQL(t, db, "CREATE TABLE u (a UNIQUE ON CONFLICT ROLLBACK)")
+	store := newStore(t, db)
+	lock, err := store.Acquire(t.Context(), newRequest("job:42", "w1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []string{"COMMIT", "INSERT INTO u VALUES (1), (1)"} {
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx, err := store.Tx(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		execConn(t, conn, "BEGIN")
+		if err := tx.Guard(t.Context(), lock.Grant()); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = conn.ExecContext(t.Context(), end)
+		wantInvalid(t, "guard after "+end, tx.Guard(t.Context(), lock.Grant()), "transaction")
+		_, err = tx.Acquire(t.Context(), newRequest("job:43", "w1"))
+		wantInvalid(t, "acquire after "+end, err, "transaction")
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := store.Get(t.Context(), "job:43"); !errors.Is(err, locks.ErrNotFound) {
+		t.Errorf("%v, want ErrNotFound", err)
+	}
+}
+
+// A nil *Tx, which is what TxFrom returns for another store's, is refused and no panic.
+func TestTxThatIsNil(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, migrated(t))
+	none := bunstore.TxFrom(nil)
+	_, err := none.Acquire(t.Context(), newRequest("job:42", "w1"))
+	wantInvalid(t, "Acquire", err, "transaction")
+	wantInvalid(t, "Guard", none.Guard(t.Context(), locks.Grant{Resource: "job:42", Owner: "w1", Token: 1}), "transaction")
+	wantInvalid(t, "Savepoint", none.Savepoint(t.Context(), func(context.Context, *bunstore.Tx) error { return nil }), "transaction")
+	_, err = store.Tx(none)
+	wantInvalid(t, "Store.Tx", err, "transaction")
+}
+
+// Whoever is told of the end is told, also beside a function of the host's that panics.
+func TestTxEndsForEverybody(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, migrated(t))
+	var told []locks.Outcome
+	panicked := func() (p any) {
+		defer func() { p = recover() }()
+		_ = store.InTx(t.Context(), func(_ context.Context, tx locks.Tx) error {
+			tx.OnEnd(func(locks.Outcome) { panic("boom") })
+			tx.OnEnd(func(o locks.Outcome) { told = append(told, o) })
+			return nil
+		})
+		return nil
+	}()
+	if panicked != "boom" || len(told) != 1 || told[0] != locks.Committed {
+		t.Errorf("panic %v, told %v, want both", panicked, told)
 	}
 }
 
@@ -303,6 +373,13 @@ func TestTxSavepoint(t *testing.T) {
 		})
 		return nil
 	}()
+	err = store.RunInTx(t.Context(), nil, func(ctx context.Context, tx *bunstore.Tx) error {
+		return tx.Savepoint(ctx, func(ctx context.Context, _ *bunstore.Tx) error {
+			_, err := tx.Acquire(ctx, newRequest("job:outer", "w1")) // what it gets would be gone with the savepoint
+			return err
+		})
+	})
+	wantInvalid(t, "the outer Tx in a savepoint", err, "transaction")
 	if panicked != "boom" || told[len(told)-1] != "panicked rolled back" {
 		t.Errorf("panic %v, told %q, want it to pass, and the savepoint rolled back", panicked, told)
 	}

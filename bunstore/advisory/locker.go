@@ -9,6 +9,7 @@ import (
 
 	"github.com/uptrace/bun"
 
+	"github.com/rowlease/rowlease/bunstore/internal/bounded"
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/bunstore/internal/pooler"
 	"github.com/rowlease/rowlease/locks"
@@ -75,7 +76,7 @@ func (l *Locker) look(ctx context.Context, again bool) error {
 	if !again && l.fit.Load() {
 		return nil
 	}
-	found, err := bounded(ctx, func() (bool, error) { return l.multiplexed(ctx) }, func(bool) {})
+	found, err := bounded.Do(ctx, func() (bool, error) { return l.multiplexed(ctx) }, func(bool) {})
 	switch {
 	case found:
 		return ErrPooler
@@ -142,7 +143,7 @@ func (l *Locker) lock(ctx context.Context, name string, try bool, options []Opti
 	}
 	call, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	c, err := bounded(call, func() (*connection, error) { return l.take(call, r, until) }, func(c *connection) {
+	c, err := bounded.Do(call, func() (*connection, error) { return l.take(call, r, until) }, func(c *connection) {
 		if c != nil {
 			c.discard()
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/bounded"
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
@@ -71,7 +72,7 @@ func (s *Session) Unlock(ctx context.Context) error {
 func (s *Session) free(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.callLimit)
 	defer cancel()
-	freed, err := bounded(ctx, func() (bool, error) {
+	freed, err := bounded.Do(ctx, func() (bool, error) {
 		return s.conn.unlock(ctx, s.request.form(unlockStatement), s.request.key)
 	}, func(bool) {}) // it has cleaned up itself
 	switch {
@@ -105,7 +106,7 @@ func (s *Session) watch(interval time.Duration) {
 func (s *Session) ping() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.callLimit)
 	defer cancel()
-	_, err := bounded(ctx, func() (*connection, error) { return s.conn, s.conn.ping(ctx) }, (*connection).discard)
+	_, err := bounded.Do(ctx, func() (*connection, error) { return s.conn, s.conn.ping(ctx) }, (*connection).discard)
 	return dberror.Wrap(ctx, "ping", err)
 }
 

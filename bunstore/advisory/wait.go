@@ -32,31 +32,3 @@ func wait(
 		}
 	}
 }
-
-// bounded runs work on a goroutine of its own and returns its answer, or the context's end as soon as that comes: a
-// driver may hang. Work that ends later hands its result to late, unless it failed.
-func bounded[T any](ctx context.Context, work func() (T, error), late func(T)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	answers, gone := make(chan answer), make(chan struct{})
-	go func() {
-		value, err := work()
-		select {
-		case answers <- answer{value, err}:
-		case <-gone:
-			if err == nil {
-				late(value)
-			}
-		}
-	}()
-	select {
-	case a := <-answers:
-		return a.value, a.err
-	case <-ctx.Done():
-		close(gone)
-		var none T
-		return none, ctx.Err()
-	}
-}

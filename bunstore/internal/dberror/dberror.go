@@ -31,6 +31,7 @@ const (
 	TransactionAborted   = "25P02"
 	NoTransaction        = "25P01"
 	QueryCanceled        = "57014"
+	ReadOnlyTransaction  = "25006"
 )
 
 // The SQLite result codes that are told apart. An extended code has its primary code in the low byte.

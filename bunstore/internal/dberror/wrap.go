@@ -39,6 +39,8 @@ func kindOf(err error) error {
 		return unusable("was aborted by an error before this call: it can only be rolled back")
 	case NoTransaction:
 		return unusable("has not begun on this connection, or is over")
+	case ReadOnlyTransaction:
+		return unusable("must not be read-only: what is changed or guarded in it is a write")
 	case "":
 	default:
 		return nil

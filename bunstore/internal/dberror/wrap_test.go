@@ -29,6 +29,7 @@ func TestWrap(t *testing.T) {
 		{"lock timeout", t.Context(), &pgxError{"55P03"}, []error{locks.ErrBusy, locks.ErrRetryable}},
 		{"aborted", t.Context(), &pgxError{"25P02"}, []error{locks.ErrInvalid}},
 		{"not begun", t.Context(), &pgxError{"25P01"}, []error{locks.ErrInvalid}},
+		{"read-only", t.Context(), &pgxError{"25006"}, []error{locks.ErrInvalid}},
 		{"over", t.Context(), sql.ErrTxDone, []error{locks.ErrInvalid, sql.ErrTxDone}},
 		{"connection given back", t.Context(), sql.ErrConnDone, []error{locks.ErrInvalid, sql.ErrConnDone}},
 		{"file busy", t.Context(), mattnError{5, 0}, []error{locks.ErrBusy, locks.ErrRetryable}},
