@@ -135,16 +135,18 @@ func (t *postgresTx) refusal(ctx context.Context, grant locks.Grant, seen *row) 
 		return true, err
 	}
 	// The transaction sees the past. Whether that is still so, only a write can tell.
+	var open bool
 	err = t.undoable(ctx, func() (bool, error) {
 		if err := t.exec(ctx, postgresProbeLimit); err != nil {
 			return false, err
 		}
-		_, err := t.one(ctx, t.q, t.sql.probe, grant.Resource)
-		return false, err
+		return false, t.query(ctx, t.q, 1, func(rows *sql.Rows) error { return rows.Scan(&open) }, t.sql.probe, grant.Resource)
 	})
 	switch {
-	case err == nil:
+	case err == nil && open:
 		return true, refused
+	case err == nil:
+		return true, fmt.Errorf("%w: the lease is just being changed", locks.ErrStaleSnapshot)
 	case dberror.IsSQLState(err, dberror.SerializationFailure, dberror.LockNotAvailable):
 		return true, stale(err)
 	}

@@ -131,14 +131,21 @@ FROM seen`
 
 // postgresProbe: $1 resource. Under REPEATABLE READ and SERIALIZABLE a transaction sees the past; an insert meets the
 // present. It fails with 40001 where the resource's row is not the one that the transaction sees, does nothing where it
-// is, and inserts where there is none. It is undone at once.
+// is, and inserts where there is none. With the gate it does not meet the row of an acquire or a release that is not
+// committed yet, and so does not wait for one. It is undone at once, the gate with it.
+//
+// Answers: whether the gate was open; where it was not the present is about to change.
 const postgresProbe = `
-INSERT INTO {table} (resource, owner, token, attempt, acquired_at, expires_at)
-VALUES ($1::text, '', nextval({sequence}), '', clock_timestamp(), clock_timestamp())
-ON CONFLICT (resource) DO NOTHING
-RETURNING 'free', id, resource, {columns}`
+WITH gate AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock_shared({gate}) AS open
+), ins AS (
+	INSERT INTO {table} (resource, owner, token, attempt, acquired_at, expires_at)
+	SELECT $1::text, '', nextval({sequence}), '', t, t FROM gate, clock_timestamp() AS t WHERE gate.open
+	ON CONFLICT (resource) DO NOTHING
+)
+SELECT open FROM gate`
 
-// postgresProbeLimit keeps the probe from waiting for an open transaction's row. It is undone with the probe.
+// postgresProbeLimit keeps the probe from waiting for a row that an open transaction has renewed. It is undone with it.
 const postgresProbeLimit = `SET LOCAL lock_timeout = '100ms'`
 
 const postgresIsolation = `SELECT current_setting('transaction_isolation')`

@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/backoff"
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
@@ -59,27 +59,26 @@ func (s *Store) RunInTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx co
 	if fn == nil {
 		return &locks.InvalidError{Field: "function", Reason: "must not be nil"}
 	}
-	for try, bound := 1, 5*time.Millisecond; ; try, bound = try+1, min(2*bound, 200*time.Millisecond) {
+	pauses := backoff.New(5*time.Millisecond, 200*time.Millisecond)
+	for try := 1; ; try++ {
 		outcome, err := s.runOnce(ctx, opts, fn)
 		if err == nil || try == c.tries || outcome == locks.Unknown || !Retryable(err) || ctx.Err() != nil {
 			return err
 		}
-		pause := time.NewTimer(rand.N(bound))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		if ended := backoff.Wait(ctx, pauses.Next()); ended != nil {
+			return fmt.Errorf("%w: %w", ended, err)
 		}
 	}
 }
 
-// InTx implements [locks.Transactor]: [Store.RunInTx] with the database's defaults and a single try.
+// InTx implements [locks.Transactor]: [Store.RunInTx] with a single try, under READ COMMITTED whatever the database's
+// default is. What is acquired in a transaction may come free while that begins: a snapshot would then be older than what
+// the holder before wrote.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx locks.Tx) error) error {
 	if fn == nil {
 		return &locks.InvalidError{Field: "function", Reason: "must not be nil"}
 	}
-	_, err := s.runOnce(ctx, nil, func(ctx context.Context, tx *Tx) error { return fn(ctx, tx) })
+	_, err := s.runOnce(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(ctx context.Context, tx *Tx) error { return fn(ctx, tx) })
 	return err
 }
 

@@ -65,6 +65,11 @@ func TestRunInTxRefuses(t *testing.T) {
 	wantInvalid(t, "no tries", store.RunInTx(t.Context(), nil, fine, bunstore.WithTries(0)), "tries")
 	wantInvalid(t, "too many tries", store.RunInTx(t.Context(), nil, fine, bunstore.WithTries(101)), "tries")
 	wantInvalid(t, "a nil option", store.RunInTx(t.Context(), nil, fine, nil), "option")
+	_ = store.InTx(t.Context(), func(_ context.Context, tx locks.Tx) error {
+		wantInvalid(t, "a savepoint without a function", bunstore.TxFrom(tx).Savepoint(t.Context(), nil), "function")
+		return nil
+	})
+	wantInvalid(t, "a zero Tx", new(bunstore.Tx).Savepoint(t.Context(), func(context.Context, *bunstore.Tx) error { return nil }), "transaction")
 	wantInvalid(t, "read-only", store.RunInTx(t.Context(), &sql.TxOptions{ReadOnly: true}, fine), "transaction")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -3,8 +3,9 @@ package bunstore
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
+
+	"github.com/rowlease/rowlease/bunstore/internal/backoff"
 )
 
 // shortWait asks until the matter is settled, with growing pauses, for no longer than the guard limit; then, or when the
@@ -12,7 +13,8 @@ import (
 // waits holds what it has, can be a part of a deadlock, and an error that ends it aborts the caller's transaction.
 func (r runner) shortWait(ctx context.Context, busy error, resource string, ask func() (settled bool, err error)) error {
 	began := time.Now()
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	pauses := backoff.New(2*time.Millisecond, 100*time.Millisecond)
+	for {
 		settled, err := ask()
 		if settled {
 			return err
@@ -21,12 +23,8 @@ func (r runner) shortWait(ctx context.Context, busy error, resource string, ask 
 		if left <= 0 {
 			return fmt.Errorf("%w: %q, for %v", busy, resource, time.Since(began).Round(time.Millisecond))
 		}
-		timer := time.NewTimer(min(left, pause/2+rand.N(pause)))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: %w: %q", busy, ctx.Err(), resource)
+		if ended := backoff.Wait(ctx, min(left, pauses.Next())); ended != nil {
+			return fmt.Errorf("%w: %w: %q", busy, ended, resource)
 		}
 	}
 }

@@ -171,6 +171,9 @@ func tell(told []func(locks.Outcome), outcome locks.Outcome) {
 //
 // Errors: fn's; [locks.ErrInvalid] for a transaction that is over; or the database's.
 func (t *Tx) Savepoint(ctx context.Context, fn func(ctx context.Context, tx *Tx) error) error {
+	if fn == nil {
+		return &locks.InvalidError{Field: "function", Reason: "must not be nil"}
+	}
 	if err := t.enter(); err != nil {
 		return err
 	}
@@ -218,8 +221,8 @@ func (t *Tx) alive(ctx context.Context) error {
 
 // enter refuses a transaction that is none, or over, or in use, and otherwise takes busy for the caller.
 func (t *Tx) enter() error {
-	if t == nil {
-		return &locks.InvalidError{Field: "transaction", Reason: "must not be nil"}
+	if t == nil || t.engine == nil {
+		return &locks.InvalidError{Field: "transaction", Reason: "must not be nil or zero: Store.Tx makes one"}
 	}
 	t.mu.Lock()
 	outcome := t.outcome

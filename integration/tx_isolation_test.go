@@ -207,7 +207,7 @@ func TestTransactionsBySnapshot(t *testing.T) {
 					if want == nil && err != nil || want != nil && !errors.Is(err, want) {
 						t.Errorf("%s: %v, want %v", what, err, want)
 					}
-					if _, err := tx.ExecContext(t.Context(), "SELECT 1"); err != nil && !(verb == "guard" && past) {
+					if _, err := tx.ExecContext(t.Context(), "SELECT 1"); err != nil && (verb != "guard" || !past) {
 						t.Errorf("%s: the transaction cannot be used any more: %v", what, err)
 					}
 					if err := tx.Rollback(); err != nil {

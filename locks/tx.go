@@ -19,6 +19,10 @@ type Tx interface {
 	// Acquire is [Store.Acquire] as a part of the transaction: nobody else sees the lease before the commit, and nobody
 	// else is granted the resource meanwhile. The lease's time runs from now on.
 	//
+	// What the holder before wrote is seen under READ COMMITTED. In a transaction with a snapshot (REPEATABLE READ,
+	// SERIALIZABLE) it is not, if it was committed after the snapshot: a resource that came free since can be granted and
+	// leaves no trace to tell by. There acquire before the transaction begins, and guard in it.
+	//
 	// Errors: as [Store.Acquire]; [ErrGuarded] when this very transaction guards the resource; [ErrStaleSnapshot];
 	// [ErrSerialization].
 	Acquire(ctx context.Context, request Request) (Lock, error)
