@@ -148,8 +148,9 @@ func (l *Locker) try(ctx context.Context, a *acquisition, c *claim) (*Lease, err
 		}
 		lease := newLease(ctx, l, *a, lock, sent)
 		lease.claim = c
+		overdue := lease.overdue()
 		switch {
-		case time.Until(lease.deadline) > 0:
+		case overdue == nil:
 			if !l.keep(lease) {
 				l.abandon(ctx, *a, c)
 				return nil, ErrClosed
@@ -157,10 +158,7 @@ func (l *Locker) try(ctx context.Context, a *acquisition, c *claim) (*Lease, err
 			return lease, nil
 		case again == 0 || ctx.Err() != nil:
 			l.abandon(ctx, *a, c)
-			return nil, &LostError{
-				Grant: lock.Grant(), Reason: ErrExpired,
-				Cause: fmt.Errorf("the store's answer took %v of a TTL of %v", time.Since(sent), a.lease.ttl),
-			}
+			return nil, overdue
 		}
 		// The grant is over before it can be used: it is an old one that a lost answer had left, or the store was slow.
 		// A new attempt of the same owner takes it over in place.

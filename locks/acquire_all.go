@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,7 +54,7 @@ func (l *Locker) acquireAll(ctx context.Context, resources []string, wait bool, 
 	} else {
 		set, err = try()
 	}
-	if err != nil {
+	if err != nil && parts[0].claim.isOpen() {
 		parts.abandon(ctx, l)
 	}
 	for i := range parts {
@@ -75,8 +76,8 @@ type part struct {
 type parts []part
 
 func (l *Locker) prepareAll(resources []string, options []AcquireOption) (parts, error) {
-	if len(resources) < 1 || len(resources) > MaxAcquireAll { // before anything is made for each of them
-		return nil, ValidateAll(make([]Request, len(resources)))
+	if err := validCount(len(resources)); err != nil { // before anything is made for each of them
+		return nil, err
 	}
 	resources = slices.Sorted(slices.Values(resources))
 	first, err := l.prepare(resources[0], options)
@@ -93,22 +94,63 @@ func (l *Locker) prepareAll(resources []string, options []AcquireOption) (parts,
 	return all, ValidateAll(requests)
 }
 
-// abandon frees in the background what a request without an answer may have been granted.
+// abandon frees in the background what they were granted or may yet be.
 func (p parts) abandon(ctx context.Context, l *Locker) {
 	for _, part := range p {
-		if part.claim.isOpen() {
-			l.abandon(ctx, part.acquisition, part.claim)
-		}
+		l.abandon(ctx, part.acquisition, part.claim)
 	}
 }
 
-// tryAll asks the store once and makes leases of its grants.
-func (l *Locker) tryAll(ctx context.Context, store MultiAcquirer, all parts) (*LeaseSet, error) {
-	requests := make([]Request, len(all))
-	for i, part := range all {
+// requests returns what to ask the store for.
+func (p parts) requests() []Request {
+	requests := make([]Request, len(p))
+	for i, part := range p {
 		requests[i] = part.request
 	}
-	sent := time.Now()
+	return requests
+}
+
+// renameAttempt makes what is asked for next a new grant.
+func (p parts) renameAttempt() {
+	attempt := rand.Text()
+	for i := range p {
+		p[i].request.Attempt, p[i].named = attempt, false
+	}
+}
+
+// tryAll asks the store once and makes leases of its grants. As try it changes the attempt where it must ask for new ones.
+func (l *Locker) tryAll(ctx context.Context, store MultiAcquirer, all parts) (*LeaseSet, error) {
+	for again := 2; ; again-- {
+		sent := time.Now()
+		granted, err := l.askAll(ctx, store, slices.Clone(all))
+		if err != nil {
+			return nil, err
+		}
+		leases := make([]*Lease, len(all))
+		var overdue error
+		for i, part := range all {
+			leases[i] = newLease(ctx, l, part.acquisition, granted[i], sent)
+			leases[i].claim = part.claim
+			overdue = errors.Join(overdue, leases[i].overdue())
+		}
+		switch {
+		case overdue == nil:
+			if !l.keepAll(leases) {
+				all.abandon(ctx, l)
+				return nil, ErrClosed
+			}
+			return newLeaseSet(ctx, leases), nil
+		case again == 0 || ctx.Err() != nil:
+			all.abandon(ctx, l)
+			return nil, overdue
+		}
+		all.renameAttempt() // it takes them over in place
+	}
+}
+
+// askAll asks the store once.
+func (l *Locker) askAll(ctx context.Context, store MultiAcquirer, all parts) ([]Lock, error) {
+	requests := all.requests()
 	granted, err := ask(ctx, l, l.config.callLimit, func(ctx context.Context) ([]Lock, error) {
 		return store.AcquireAll(ctx, requests)
 	}, func(_ []Lock, err error) {
@@ -121,33 +163,10 @@ func (l *Locker) tryAll(ctx context.Context, store MultiAcquirer, all parts) (*L
 	if err == nil && len(granted) != len(all) {
 		err = fmt.Errorf("the store granted %d of %d resources", len(granted), len(all))
 	}
-	if err != nil {
-		if unanswered(err) {
-			for _, part := range all {
-				part.claim.open()
-			}
-		}
-		return nil, err
-	}
-	leases := make([]*Lease, len(all))
-	for i, part := range all {
-		leases[i] = newLease(ctx, l, part.acquisition, granted[i], sent)
-		leases[i].claim = part.claim
-		if time.Until(leases[i].deadline) <= 0 {
-			err = errors.Join(err, &LostError{
-				Grant: granted[i].Grant(), Reason: ErrExpired,
-				Cause: fmt.Errorf("the store's answer took %v of a TTL of %v", time.Since(sent), part.lease.ttl),
-			})
+	if unanswered(err) {
+		for _, part := range all {
+			part.claim.open()
 		}
 	}
-	if err == nil && l.keepAll(leases) {
-		return newLeaseSet(ctx, leases), nil
-	}
-	for _, part := range all {
-		l.abandon(ctx, part.acquisition, part.claim)
-	}
-	if err == nil {
-		err = ErrClosed
-	}
-	return nil, err
+	return granted, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -256,6 +257,57 @@ func TestAcquireAllFindsTheGrantsWhoseAnswerWasLost(t *testing.T) {
 			wantHeldBy(t, store, lease)
 		}
 	})
+}
+
+// They may be found with no more than the margin left: then they are taken over by a new attempt, as by Acquire.
+func TestAcquireAllFindsOldGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newHookedMulti()
+		var lost []locks.Lock
+		store.onAll = func(_ context.Context, call func() ([]locks.Lock, error)) ([]locks.Lock, error) {
+			granted, err := call()
+			if lost == nil {
+				lost = granted
+				time.Sleep(3800 * time.Millisecond)
+				return nil, errFault
+			}
+			return granted, err
+		}
+		locker := newLocker(t, store, locks.WithTTL(4*time.Second))
+		set, err := locker.AcquireAll(t.Context(), []string{"account:7", "account:8"})
+		if err != nil {
+			t.Fatalf("AcquireAll: %v", err)
+		}
+		for i, lease := range set.Leases() {
+			if lease.Lock().ID != lost[i].ID || lease.Token() <= lost[i].Token {
+				t.Errorf("%+v, want a new grant in the row of %+v", lease.Lock(), lost[i])
+			}
+		}
+		time.Sleep(time.Hour)
+		for _, lease := range set.Leases() {
+			wantHeldBy(t, store, lease)
+		}
+		if err := set.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if n := store.Rows(); n != 0 {
+			t.Errorf("%d rows, want none", n)
+		}
+	})
+}
+
+// Too many names are refused before anything is made for each of them.
+func TestTryAcquireAllOfFarTooMany(t *testing.T) { // not parallel: it looks at what is allocated
+	locker := newLocker(t, memstore.New())
+	resources := make([]string, 1<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := locker.TryAcquireAll(t.Context(), resources)
+	runtime.ReadMemStats(&after)
+	wantErr(t, err, locks.ErrInvalid)
+	if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 16<<20 {
+		t.Errorf("it took %d bytes to refuse %d names", bytes, len(resources))
+	}
 }
 
 func TestTryAcquireAllBadInput(t *testing.T) {

@@ -334,7 +334,7 @@ func TestTryAcquireTxContext(t *testing.T) {
 	})
 }
 
-// Close ends a pending lease's context and waits for its release, which does not wait for the transaction.
+// Close ends a pending lease's context and waits for its release, which is that of the transaction.
 func TestCloseWithAPendingLease(t *testing.T) {
 	for end, finish := range endings {
 		t.Run(end.String(), func(t *testing.T) {
@@ -349,11 +349,11 @@ func TestCloseWithAPendingLease(t *testing.T) {
 				wantErr(t, lease.Err(), locks.ErrClosed)
 				synctest.Wait()
 				wantErr(t, lease.Release(t.Context()), locks.ErrPending)
+				time.Sleep(time.Second)
+				finish(t, tx)
 				if err := <-closed; err != nil {
 					t.Errorf("Close: %v", err)
 				}
-				finish(t, tx)
-				synctest.Wait()
 				if n := store.Rows(); n != 0 {
 					t.Errorf("%d rows, want none", n)
 				}

@@ -9,7 +9,8 @@ import (
 
 // Close ends the locker: there are no new acquires, those that wait return [ErrClosed], and the context of every lease
 // ends with the cause ErrClosed. Leases stay held, and renewed, while the work under them comes to its end: Close
-// waits for functions under [Locker.Do] to return and for all other leases to be released, until ctx ends. Then it
+// waits for functions under [Locker.Do] to return and for all other leases to be released, until ctx ends. A release that
+// depends on how a transaction ends is waited for as well, until that is told, for the TTL at most. When ctx ends Close
 // releases the rest, whether their work has returned or not, and returns ctx's error, joined with those of the
 // releases; one that fails does not stop the others. With a context that never ends, it waits for ever for a lease that
 // nobody releases.

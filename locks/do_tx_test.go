@@ -209,8 +209,12 @@ func TestDoTxWhoseCommitFails(t *testing.T) {
 					if errors.Is(err, locks.ErrLost) || runs != 1 {
 						t.Errorf("DoTx ran the work %d times and returned %v", runs, err)
 					}
-					if err := locker.Close(t.Context()); err != nil || time.Since(start) != 0 {
-						t.Errorf("Close returned %v after %v, want nil at once", err, time.Since(start))
+					most := time.Duration(0)
+					if told == 0 {
+						most = locks.DefaultTTL
+					}
+					if err := locker.Close(t.Context()); err != nil || time.Since(start) > most {
+						t.Errorf("Close returned %v after %v, want nil within %v", err, time.Since(start), most)
 					}
 					if n := store.Rows(); n != 0 {
 						t.Errorf("%d rows, want none", n)

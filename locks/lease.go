@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -33,13 +34,17 @@ type Lease struct {
 	told      bool      // lost by the store's word, not by the deadline
 	isOver    bool
 	releasing bool
-	result    error // of Release
+
+	releaseBegan time.Time
+	result       error // of Release
 
 	// What transactions that have not ended do to the lease: see lease_tx.go.
-	inTx        int  // how many changes; while there is one, nothing renews
-	pending     bool // its acquire is one of them
-	leaving     int  // how many of them are releases
-	releaseLate bool // Release was called meanwhile, and is carried out at their end
+	inTx    int         // how many changes; while there is one, nothing renews
+	pending bool        // its acquire is one of them
+	leaving int         // how many of them are releases
+	isLate  bool        // Release was called meanwhile
+	late    *time.Timer // until it is carried out, at their end: whoever stops it does so
+	undone  bool        // its acquire was rolled back
 
 	// Timers instead of a goroutine: an idle lease costs no stack. All are set when the lease is kept; holdTimer and
 	// renewTimer are nil where there is no longest time and no renewal.
@@ -61,6 +66,15 @@ func newLease(ctx context.Context, locker *Locker, a acquisition, lock Lock, sen
 // than its TTL left, and says so.
 func deadlineOf(config leaseConfig, lock Lock, sent time.Time) time.Time {
 	return sent.Add(min(lock.Remaining, config.ttl) - config.margin)
+}
+
+// overdue returns the loss of a lease whose deadline has passed before it could be used, or nil.
+func (l *Lease) overdue() error {
+	if time.Until(l.deadline) > 0 {
+		return nil
+	}
+	return &LostError{Grant: l.grant, Reason: ErrExpired, Cause: fmt.Errorf(
+		"the store's answer took %v, and the grant had %v left of a TTL of %v", time.Since(l.start), l.lock.Remaining, l.made.lease.ttl)}
 }
 
 // keep starts the lease's timers and renewal, unless the locker is closed.
@@ -194,6 +208,9 @@ func (l *Lease) lose(lost *LostError, told bool) {
 	l.mu.Unlock()
 	l.cancel(lost)
 	l.locker.config.observe(l.ctx, l.endEvent(lost))
+	if told && l.claim.isOpen() { // a request without an answer may yet be carried out, for nobody
+		l.endClaim(l.ctx)
+	}
 	l.locker.forget(l)
 }
 

@@ -71,24 +71,26 @@ func (s *LeaseSet) GuardTx(ctx context.Context, tx Tx) error {
 const releasesAtOnce = 4
 
 // Release releases every lease of the set, as [Lease.Release] does, a few at a time; one that fails does not stop the
-// others. It returns their errors joined.
+// others. The contexts and renewals of all end before the first is free, and [WithReleaseLimit] bounds the whole. It
+// returns their errors joined.
 func (s *LeaseSet) Release(ctx context.Context) error {
 	s.cancel(ErrReleased)
-	errs := make([]error, len(s.leases))
-	next := make(chan int, len(s.leases))
-	for i, lease := range s.leases {
-		lease.cancel(ErrReleased) // all contexts end before the first row is free
-		next <- i
+	var mine []*Lease // not those that somebody else releases
+	for _, lease := range s.leases {
+		if lease.beginRelease() {
+			mine = append(mine, lease)
+		}
 	}
-	close(next)
+	turns := make(chan struct{}, releasesAtOnce)
 	var releases sync.WaitGroup
-	for range min(releasesAtOnce, len(s.leases)) {
-		releases.Go(func() {
-			for i := range next {
-				errs[i] = s.leases[i].Release(ctx)
-			}
-		})
+	for _, lease := range mine {
+		end := lease.locker.releaseEnd()
+		releases.Go(func() { lease.endRelease(ctx, end, turns) })
 	}
 	releases.Wait()
+	errs := make([]error, len(s.leases))
+	for i, lease := range s.leases {
+		errs[i] = lease.Release(ctx)
+	}
 	return errors.Join(errs...)
 }

@@ -2,7 +2,10 @@ package locks_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +76,85 @@ func TestLeaseSetRelease(t *testing.T) {
 		wantErr(t, set.Err(), locks.ErrReleased)
 		if n := store.Rows(); n != 1 {
 			t.Errorf("%d rows, want the guarded one", n)
+		}
+	})
+}
+
+func numbered(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("account:%d", i)
+	}
+	return names
+}
+
+// However many leases it has, a set is released within the release limit, and nothing is renewed meanwhile.
+func TestReleaseOfALargeSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, events := newHookedMulti(), new(eventLog)
+		store.onRelease = func(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() }
+		const limit = 45 * time.Second
+		locker := newLocker(t, store, locks.WithObserver(events), locks.WithReleaseLimit(limit))
+		set := tryAcquireAll(t, locker, numbered(100)...)
+		start := time.Now()
+		wantErr(t, set.Release(t.Context()), context.DeadlineExceeded)
+		if took := time.Since(start); took > limit {
+			t.Errorf("Release took %v, want at most %v", took, limit)
+		}
+		wantCount(t, events, locks.EventRenewed, 0)
+		wantCount(t, events, locks.EventLost, 0)
+		wantCount(t, events, locks.EventReleased, 0)
+		wantCount(t, events, locks.EventReleaseFailed, 100)
+	})
+}
+
+// Leases are released a few at a time. Those that end by their TTL before it is their turn are not lost: the work under
+// them had returned.
+func TestReleaseOfALargeSetThatOutlastsItsLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, events := newHookedMulti(), new(eventLog)
+		var now atomic.Int32
+		store.onRelease = func(_ context.Context, call func() error) error {
+			if n := now.Add(1); n > 4 {
+				t.Errorf("%d calls at once, want a few", n)
+			}
+			defer now.Add(-1)
+			time.Sleep(4 * time.Second)
+			return call()
+		}
+		locker := newLocker(t, store, locks.WithObserver(events), locks.WithReleaseLimit(time.Hour))
+		set := tryAcquireAll(t, locker, numbered(60)...)
+		if err := set.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		wantCount(t, events, locks.EventRenewed, 0)
+		wantCount(t, events, locks.EventLost, 0)
+		wantCount(t, events, locks.EventReleased, 60)
+	})
+}
+
+// Some that are guarded for long, which a store waits for a little, do not keep the others from their turn.
+func TestReleaseOfASetOfWhichSomeAreGuarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newHookedMulti()
+		store.onRelease = func(_ context.Context, call func() error) error {
+			err := call()
+			if errors.Is(err, locks.ErrGuarded) {
+				time.Sleep(500 * time.Millisecond)
+			}
+			return err
+		}
+		locker := newLocker(t, store)
+		set := tryAcquireAll(t, locker, numbered(40)...)
+		tx := begin(t, store.Store)
+		for _, lease := range set.Leases()[:8] {
+			if err := lease.GuardTx(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantErr(t, set.Release(t.Context()), locks.ErrGuarded)
+		if n := store.Rows(); n != 8 {
+			t.Errorf("%d rows, want the guarded ones", n)
 		}
 	})
 }

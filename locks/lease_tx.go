@@ -15,7 +15,13 @@ import (
 // [ErrRetryable] with a new transaction; [ErrReleased]; [ErrMaxHold]; [ErrInvalid] for a transaction that is nil, over or
 // aborted; a context's end; or the store's fault.
 func (l *Lease) GuardTx(ctx context.Context, tx Tx) error {
-	_, err := l.changeTx(ctx, tx, func(ctx context.Context) (Lock, error) { return Lock{}, tx.Guard(ctx, l.grant) })
+	if err := validTx(tx); err != nil {
+		return err
+	}
+	if err := l.ended(); err != nil {
+		return err
+	}
+	_, err := l.askTx(ctx, func(ctx context.Context) (Lock, error) { return Lock{}, tx.Guard(ctx, l.grant) })
 	return err
 }
 
@@ -25,24 +31,16 @@ func (l *Lease) GuardTx(ctx context.Context, tx Tx) error {
 // Errors: as [Lease.GuardTx].
 func (l *Lease) RenewTx(ctx context.Context, tx Tx) error {
 	began := time.Now()
-	if err := l.beginChange(ctx, false); err != nil {
-		return err
-	}
-	sent := time.Now()
-	lock, err := l.changeTx(ctx, tx, func(ctx context.Context) (Lock, error) {
+	var sent time.Time
+	return l.change(ctx, tx, 0, func(ctx context.Context) (Lock, error) {
+		sent = time.Now()
 		return tx.Renew(ctx, l.grant, l.made.lease.ttl)
-	})
-	if err != nil {
-		l.changeEnded(RolledBack, false)
-		return err
-	}
-	tx.OnEnd(func(outcome Outcome) {
+	}, func(lock Lock, outcome Outcome) (gone bool) {
 		if outcome == Committed {
 			_ = l.settle(renewal{lock, sent}, nil, began) // it fails for a lease that has ended by now, as it should
 		}
-		l.changeEnded(outcome, false)
+		return false
 	})
-	return nil
 }
 
 // ReleaseTx releases the lease as a part of the caller's transaction: the resource is free with the commit. The lease's
@@ -50,22 +48,58 @@ func (l *Lease) RenewTx(ctx context.Context, tx Tx) error {
 //
 // Errors: as [Lease.GuardTx], and [ErrGuarded] when another transaction guards the lease.
 func (l *Lease) ReleaseTx(ctx context.Context, tx Tx) error {
-	if err := l.beginChange(ctx, true); err != nil {
-		return err
-	}
 	began := time.Now()
-	_, err := l.changeTx(ctx, tx, func(ctx context.Context) (Lock, error) { return Lock{}, tx.Release(ctx, l.grant) })
-	if err != nil {
-		l.releaseEnded(ctx, RolledBack, began)
-		return err
+	return l.change(ctx, tx, 1, func(ctx context.Context) (Lock, error) {
+		return Lock{}, tx.Release(ctx, l.grant)
+	}, func(_ Lock, outcome Outcome) (gone bool) {
+		l.releaseEnded(context.WithoutCancel(ctx), outcome, began)
+		return outcome == Committed
+	})
+}
+
+func validTx(tx Tx) error {
+	if tx == nil {
+		return &InvalidError{Field: "transaction", Reason: "must not be nil"}
 	}
-	tx.OnEnd(func(outcome Outcome) { l.releaseEnded(context.WithoutCancel(ctx), outcome, began) })
 	return nil
 }
 
-// beginChange counts a change in a transaction that has not ended, and sees to it that no renewal runs beside it: the
-// row would be locked for that.
-func (l *Lease) beginChange(ctx context.Context, release bool) error {
+// change changes the lease within a transaction; leaving is 1 for a release. It is counted until onEnd has run, so that no
+// renewal runs beside it: the row would be locked for that. One that fails or panics, in a query hook, is not counted any
+// more. OnEnd reports whether there is nothing left to free.
+func (l *Lease) change(
+	ctx context.Context, tx Tx, leaving int,
+	call func(context.Context) (Lock, error), onEnd func(Lock, Outcome) (gone bool),
+) error {
+	if err := validTx(tx); err != nil {
+		return err
+	}
+	if err := l.beginChange(ctx); err != nil {
+		return err
+	}
+	done := false
+	defer func() {
+		if !done {
+			l.changeEnded(0, false)
+		}
+	}()
+	lock, err := l.askTx(ctx, call)
+	if err != nil {
+		return err
+	}
+	done = true
+	l.mu.Lock()
+	l.leaving += leaving
+	l.mu.Unlock()
+	tx.OnEnd(func(outcome Outcome) {
+		gone := onEnd(lock, outcome)
+		l.changeEnded(outcome, gone)
+	})
+	return nil
+}
+
+// beginChange counts a change once no renewal is under way.
+func (l *Lease) beginChange(ctx context.Context) error {
 	select {
 	case l.renewing <- struct{}{}:
 		defer func() { <-l.renewing }()
@@ -79,21 +113,12 @@ func (l *Lease) beginChange(ctx context.Context, release bool) error {
 		return err
 	}
 	l.inTx++
-	if release {
-		l.leaving++
-	}
 	return nil
 }
 
-// changeTx asks the store for something within a transaction.
-func (l *Lease) changeTx(ctx context.Context, tx Tx, change func(context.Context) (Lock, error)) (Lock, error) {
-	if tx == nil {
-		return Lock{}, &InvalidError{Field: "transaction", Reason: "must not be nil"}
-	}
-	if err := l.ended(); err != nil {
-		return Lock{}, err
-	}
-	lock, err := askTx(ctx, l.locker, change)
+// askTx asks the store for something within a transaction.
+func (l *Lease) askTx(ctx context.Context, call func(context.Context) (Lock, error)) (Lock, error) {
+	lock, err := askTx(ctx, l.locker, call)
 	if errors.Is(err, ErrLost) {
 		l.mu.Lock()
 		own := l.pending || l.leaving > 0 // what this handle itself does in a transaction explains it
@@ -106,34 +131,38 @@ func (l *Lease) changeTx(ctx context.Context, tx Tx, change func(context.Context
 	return lock, err
 }
 
-// changeEnded takes back what beginChange counted. Once nothing is open any more renewal goes on, and a release that came
-// meanwhile is carried out in the background; gone tells that there is nothing left to free.
+// changeEnded ends a change that was counted: by its transaction's outcome, or by 0 where nothing was changed. Once
+// nothing is open any more renewal goes on, and a release that came meanwhile is carried out in the background. Gone tells
+// that there is nothing left to free.
 func (l *Lease) changeEnded(outcome Outcome, gone bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.inTx--
-	if gone {
-		l.releaseLate = false
-	}
-	if l.inTx > 0 {
-		return
-	}
-	if !l.isOver && l.renewTimer != nil {
+	last := l.inTx == 0
+	if last && !l.isOver && l.renewTimer != nil {
 		due := l.renewalDueLocked()
-		if outcome != Committed {
+		if outcome == RolledBack || outcome == Unknown {
 			due = time.Now() // it may be overdue, and where the outcome is unknown only the store knows
 		}
 		l.renewTimer.Reset(time.Until(due))
 	}
-	if l.releaseLate {
-		deadline := l.deadline
-		l.locker.begin()
-		go func() {
-			defer l.locker.leave()
-			_ = l.free(l.ctx, deadline) // observers are told
-		}()
+	var late *time.Timer
+	if last || gone {
+		late, l.late = l.late, nil
 	}
-	l.releaseLate = false
+	l.mu.Unlock()
+	if late == nil || !late.Stop() { // no Release meanwhile, or its time is over
+		return
+	}
+	if gone {
+		l.endClaim(l.ctx)
+		l.locker.leave()
+		return
+	}
+	go func() { // the locker has been busy with it since the Release
+		defer l.locker.leave()
+		_ = l.free(l.ctx, l.locker.releaseEnd(), nil) // observers are told
+		l.endClaim(l.ctx)
+	}()
 }
 
 // releaseEnded runs when a transaction that released the lease has ended.
@@ -143,7 +172,6 @@ func (l *Lease) releaseEnded(ctx context.Context, outcome Outcome, began time.Ti
 	if outcome != Committed || l.lost != nil {
 		l.told = l.told || outcome == Committed // there is nothing left to free
 		l.mu.Unlock()
-		l.changeEnded(outcome, outcome == Committed)
 		return
 	}
 	first := !l.releasing
@@ -158,5 +186,4 @@ func (l *Lease) releaseEnded(ctx context.Context, outcome Outcome, began time.Ti
 		close(l.released)
 		l.locker.forget(l)
 	}
-	l.changeEnded(outcome, true)
 }

@@ -221,7 +221,7 @@ func TestGuardTxOfALostLease(t *testing.T) {
 		}, locks.ErrSuperseded},
 	} {
 		for what, call := range map[string]func(*locks.Lease, context.Context, locks.Tx) error{
-			"GuardTx": (*locks.Lease).GuardTx, "RenewTx": (*locks.Lease).RenewTx,
+			"GuardTx": (*locks.Lease).GuardTx, "RenewTx": (*locks.Lease).RenewTx, "ReleaseTx": (*locks.Lease).ReleaseTx,
 		} {
 			t.Run(name+" "+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -147,7 +147,8 @@ func WithAttempt(attempt string) AcquireOption {
 	})
 }
 
-// WithReleaseLimit bounds a release with its retries, 5 s by default. Then the row is left to its TTL.
+// WithReleaseLimit bounds a release with its retries, that of a [LeaseSet] as a whole, 5 s by default. Then the row is left
+// to its TTL.
 func WithReleaseLimit(limit time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		c.releaseLimit = limit

@@ -113,3 +113,49 @@ func (r *randomTx) transaction(t *testing.T, locker *locks.Locker) {
 	}
 	r.nap(time.Second)
 }
+
+// The end of a transaction beside calls on its lease: none of them hangs, and once the locker has closed nothing is left.
+func TestTheEndBesideARelease(t *testing.T) {
+	t.Parallel()
+	for i := range 1000 {
+		store := memstore.New()
+		locker, err := locks.New(store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx, err := store.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := tryAcquireTx(t, locker, tx, "invoice:42")
+		switch i % 3 {
+		case 1:
+			_ = lease.RenewTx(t.Context(), tx)
+		case 2:
+			_ = lease.ReleaseTx(t.Context(), tx)
+		}
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			if i%2 == 0 {
+				_ = tx.Commit(t.Context())
+			} else {
+				_ = tx.Rollback(t.Context())
+			}
+		})
+		calls.Go(func() { _ = lease.Release(t.Context()) })
+		calls.Go(func() { _ = lease.Renew(t.Context()) })
+		calls.Go(func() { _ = lease.Err() })
+		calls.Go(func() {
+			if other, err := locker.TryAcquire(t.Context(), "invoice:43"); err == nil {
+				_ = other.Release(t.Context())
+			}
+		})
+		calls.Wait()
+		if err := locker.Close(t.Context()); err != nil {
+			t.Fatalf("Close: %v", err)
+		}
+		if n := store.Rows(); n != 0 {
+			t.Fatalf("%d rows, want none", n)
+		}
+	}
+}

@@ -15,48 +15,84 @@ import (
 // Errors: [*LostError] when the lease was lost before, so that the work under it may not have been alone (what is left
 // of it is freed all the same); [ErrGuarded], when a transaction guarded it for longer than the release limit; or the
 // store's fault: the row may then stay until its TTL ends. [ErrPending] while a transaction that acquired, renewed
-// or released the lease is open: it is then freed when that has ended, in the background.
+// or released the lease is open: it is then freed when that has ended, in the background; where nobody tells that within
+// the TTL, it has ended by that.
 func (l *Lease) Release(ctx context.Context) error {
+	if l.beginRelease() {
+		l.endRelease(ctx, l.locker.releaseEnd(), nil)
+	}
+	<-l.released
+	return l.result
+}
+
+// releaseEnd is until when a release that begins now is tried.
+func (l *Locker) releaseEnd() time.Time { return time.Now().Add(l.config.releaseLimit) }
+
+// beginRelease ends the lease's context and renewal, and reports whether it was the first to: endRelease must follow then.
+func (l *Lease) beginRelease() bool {
+	l.locker.begin() // until endRelease. Not under l.mu: keepAll takes the two the other way round
 	l.mu.Lock()
 	if l.releasing {
 		l.mu.Unlock()
-		<-l.released
-		return l.result
+		l.locker.leave()
+		return false
 	}
-	l.releasing = true
-	lost, told, deadline := l.lost, l.told, l.deadline
-	l.releaseLate = l.inTx > 0
-	late := l.releaseLate
+	l.releasing, l.releaseBegan = true, time.Now()
+	if l.inTx > 0 && !l.told {
+		// The locker stays busy for it: what is committed later than this has ended by its TTL.
+		l.isLate, l.late = true, time.AfterFunc(l.made.lease.ttl, l.giveUpLate)
+	}
 	l.endRenewalLocked()
 	l.stopTimersLocked()
 	l.mu.Unlock()
-	l.locker.begin()
-	defer l.locker.leave()
 	l.cancel(ErrReleased)
+	return true
+}
+
+// giveUpLate runs when nobody has told how the transaction ended that a release waits for.
+func (l *Lease) giveUpLate() {
+	defer l.locker.leave()
+	l.locker.config.observe(l.ctx, Event{
+		Kind: EventReleaseFailed, Grant: l.grant, Elapsed: l.made.lease.ttl, Err: ErrPending,
+	})
+	l.endClaim(l.ctx)
+}
+
+// endRelease frees the resource, until end, and where turns is not nil with no more calls to the store at once than it
+// has room for.
+func (l *Lease) endRelease(ctx context.Context, end time.Time, turns chan struct{}) {
 	defer l.locker.forget(l)
 	defer close(l.released)
-
-	switch {
-	case told: // there is nothing left to free
-	case late:
+	l.mu.Lock()
+	lost, told, late := l.lost, l.told, l.isLate
+	l.mu.Unlock()
+	if late {
 		l.result = ErrPending
-	default:
-		l.result = l.free(ctx, deadline)
+	} else {
+		defer l.locker.leave()
+		if !told { // otherwise there is nothing left to free
+			l.result = l.free(ctx, end, turns)
+		}
+		l.endClaim(ctx)
 	}
 	if lost != nil {
 		l.result = lost
 	}
-	l.endClaim(ctx)
-	return l.result
 }
 
 // free asks the store until it answers, and tells the observers.
-func (l *Lease) free(ctx context.Context, deadline time.Time) error {
+func (l *Lease) free(ctx context.Context, end time.Time, turns chan struct{}) error {
 	began := time.Now()
-	tries, err := l.release(ctx, deadline)
+	tries, err := l.release(context.WithoutCancel(ctx), end, turns)
 	event := Event{Kind: EventReleased, Grant: l.grant, Elapsed: time.Since(began), Tries: tries, Err: err}
 	if err != nil {
 		event.Kind = EventReleaseFailed
+		l.mu.Lock()
+		undone := l.undone && errors.Is(err, ErrLost)
+		l.mu.Unlock()
+		if undone { // the rollback has left nothing to free
+			return nil
+		}
 	}
 	l.locker.config.observe(l.ctx, event)
 	return err
@@ -64,27 +100,26 @@ func (l *Lease) free(ctx context.Context, deadline time.Time) error {
 
 // endClaim ends what the lease was made of: a request of its attempt may yet be carried out.
 func (l *Lease) endClaim(ctx context.Context) {
-	if l.claim.isOpen() {
+	if l.claim.isOpen() && !l.claim.ended() {
 		l.locker.abandon(ctx, l.made, l.claim)
 	} else {
 		l.claim.end()
 	}
 }
 
-// release asks the store until it answers. Deadline is until when the lease was trusted.
-func (l *Lease) release(ctx context.Context, deadline time.Time) (tries int, err error) {
-	ctx = context.WithoutCancel(ctx)
-	end := time.Now().Add(l.locker.config.releaseLimit)
+// release asks the store until it answers.
+func (l *Lease) release(ctx context.Context, end time.Time, turns chan struct{}) (tries int, err error) {
+	l.mu.Lock()
+	began, deadline := l.releaseBegan, l.deadline
+	l.mu.Unlock()
 	pauses := backoff{l.locker.config.minBackoff, l.locker.config.maxBackoff}
 	for lostAnswer := false; ; {
 		tries++
-		_, err = ask(ctx, l.locker, min(l.locker.config.callLimit, time.Until(end)), func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, l.locker.store.Release(ctx, l.grant)
-		}, nil)
+		err = l.askRelease(ctx, end, turns)
 		switch {
 		case err == nil:
 			return tries, nil
-		case errors.Is(err, ErrLost) && (lostAnswer || tries > 1 && !time.Now().Before(deadline)):
+		case errors.Is(err, ErrLost) && (lostAnswer || began.Before(deadline) && !time.Now().Before(deadline)):
 			// Freed by a try whose answer was lost, and perhaps taken by somebody else already; or ended by its TTL while
 			// the store could not be asked. Neither is a loss.
 			return tries, nil
@@ -98,4 +133,22 @@ func (l *Lease) release(ctx context.Context, deadline time.Time) (tries int, err
 		}
 		time.Sleep(pause)
 	}
+}
+
+// askRelease asks the store once, when it is its turn.
+func (l *Lease) askRelease(ctx context.Context, end time.Time, turns chan struct{}) error {
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	if turns != nil {
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	_, err := ask(ctx, l.locker, l.locker.config.callLimit, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.locker.store.Release(ctx, l.grant)
+	}, nil)
+	return err
 }

@@ -97,8 +97,8 @@ type MultiAcquirer interface {
 // ValidateAll reports, as an [*InvalidError], the first request that breaks a rule, too many or none, and a resource that
 // is asked for twice.
 func ValidateAll(requests []Request) error {
-	if len(requests) < 1 || len(requests) > MaxAcquireAll {
-		return &InvalidError{Field: "resources", Reason: fmt.Sprintf("must be from 1 to %d, got %d", MaxAcquireAll, len(requests))}
+	if err := validCount(len(requests)); err != nil {
+		return err
 	}
 	seen := make(map[string]struct{}, len(requests))
 	for _, request := range requests {
@@ -109,6 +109,13 @@ func ValidateAll(requests []Request) error {
 			return &InvalidError{Field: "resources", Reason: fmt.Sprintf("must differ, got %q twice", request.Resource)}
 		}
 		seen[request.Resource] = struct{}{}
+	}
+	return nil
+}
+
+func validCount(resources int) error {
+	if resources < 1 || resources > MaxAcquireAll {
+		return &InvalidError{Field: "resources", Reason: fmt.Sprintf("must be from 1 to %d, got %d", MaxAcquireAll, resources)}
 	}
 	return nil
 }
