@@ -9,7 +9,8 @@ import "context"
 // than the TTL.
 //
 // Errors: those of [Locker.TryAcquireTx], in which case fn was not run; fn's; [*LostError] when the lease ended before fn
-// returned; or that of begin or commit. It does not try again: a fault that is [ErrRetryable] is worth a new call.
+// returned; or that of begin or commit. It does not try again: a fault that is [ErrRetryable] is worth a new call. A fn
+// that releases the lease itself need not: by [Lease.Release] it is then freed after the commit, in the background.
 func (l *Locker) TryDoTx(
 	ctx context.Context, transactor Transactor, resource string,
 	fn func(ctx context.Context, tx Tx, lease *Lease) error, options ...AcquireOption,
@@ -88,6 +89,9 @@ func (l *Locker) doTx(
 		defer context.AfterFunc(lease.ctx, func() { cancel(lease.Err()) })()
 		if err := fn(work, tx, lease); err != nil {
 			return err
+		}
+		if lease.isReleased() { // by fn
+			return nil
 		}
 		return lease.ReleaseTx(ctx, tx)
 	})

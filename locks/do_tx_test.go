@@ -314,3 +314,30 @@ func TestDoTxBadInput(t *testing.T) {
 		}
 	}
 }
+
+// Work that releases its lease by itself, as it would under Do, is committed all the same.
+func TestTryDoTxWhoseWorkReleases(t *testing.T) {
+	for name, release := range map[string]func(ctx context.Context, tx locks.Tx, lease *locks.Lease) error{
+		"in the transaction": func(ctx context.Context, tx locks.Tx, lease *locks.Lease) error { return lease.ReleaseTx(ctx, tx) },
+		"by itself": func(ctx context.Context, _ locks.Tx, lease *locks.Lease) error {
+			if err := lease.Release(ctx); !errors.Is(err, locks.ErrPending) {
+				return err
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				locker := newLocker(t, store)
+				if err := locker.TryDoTx(t.Context(), store, "invoice:42", release); err != nil {
+					t.Errorf("TryDoTx: %v", err)
+				}
+				synctest.Wait()
+				if n := store.Rows(); n != 0 {
+					t.Errorf("%d rows, want none", n)
+				}
+			})
+		})
+	}
+}

@@ -57,6 +57,13 @@ func (l *Lease) ReleaseTx(ctx context.Context, tx Tx) error {
 	})
 }
 
+// isReleased reports whether a release was asked for, by itself or in a transaction.
+func (l *Lease) isReleased() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.releasing || l.leaving > 0
+}
+
 func validTx(tx Tx) error {
 	if tx == nil {
 		return &InvalidError{Field: "transaction", Reason: "must not be nil"}
