@@ -130,12 +130,6 @@ func TestDoTxRollsBack(t *testing.T) {
 			runtime.Goexit()
 			return nil
 		}, ended{exited: true}},
-		"released by the work": {func(ctx context.Context, _ locks.Tx, lease *locks.Lease) error {
-			if err := lease.Release(ctx); !errors.Is(err, locks.ErrPending) {
-				return err
-			}
-			return nil
-		}, ended{err: locks.ErrReleased}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
