@@ -1,13 +1,6 @@
 package fence
 
-import (
-	"fmt"
-
-	"github.com/uptrace/bun/schema"
-
-	"github.com/rowlease/rowlease/bunstore/internal/model"
-	"github.com/rowlease/rowlease/locks"
-)
+import "github.com/rowlease/rowlease/locks"
 
 // DefaultTokenColumn is where the token is stored unless [WithTokenColumn] names another column.
 const DefaultTokenColumn = "fence_token"
@@ -18,10 +11,16 @@ type Option func(*config) error
 type config struct {
 	tokenColumn string
 	columns     []string // nil: all, or none beside sets
-	sets        []schema.QueryWithArgs
+	sets        []expression
 }
 
-// WithTokenColumn names the column that stores the token, fence_token by default.
+type expression struct {
+	query string
+	args  []any
+}
+
+// WithTokenColumn names the column that stores the token, fence_token by default. With a dot in its name it cannot be
+// upserted: bun takes that for a qualified one.
 func WithTokenColumn(name string) Option {
 	return func(c *config) error {
 		if name == "" {
@@ -32,7 +31,7 @@ func WithTokenColumn(name string) Option {
 	}
 }
 
-// WithColumns writes only these columns of the model, by their SQL names. The default is every column but the primary
+// WithColumns writes only these columns of the model, by their SQL names and each once. The default is every column but the primary
 // key, the token and those with bun's option skipupdate.
 func WithColumns(names ...string) Option {
 	return func(c *config) error {
@@ -47,36 +46,12 @@ func WithColumns(names ...string) Option {
 // WithSet sets by an expression instead of the model's value, in bun's syntax: WithSet("balance = balance - ?", 5). With
 // it only the columns of [WithColumns] are written from the model, by default none. The expression's result is not read
 // back into the struct. In an upsert it is for the row that is there, whose columns are written ?TableAlias.balance.
-func WithSet(expression string, args ...any) Option {
+func WithSet(query string, args ...any) Option {
 	return func(c *config) error {
-		if expression == "" {
+		if query == "" {
 			return &locks.InvalidError{Field: "set", Reason: "must not be empty"}
 		}
-		c.sets = append(c.sets, schema.SafeQuery(expression, args))
+		c.sets = append(c.sets, expression{query, args})
 		return nil
 	}
-}
-
-// fields are the model's columns that are written.
-func (c *config) fields(row model.Row) ([]*schema.Field, error) {
-	var fields []*schema.Field
-	if c.columns == nil && c.sets == nil {
-		for _, field := range row.Table.DataFields {
-			if field.Name != c.tokenColumn && !field.SkipUpdate() {
-				fields = append(fields, field)
-			}
-		}
-	}
-	for _, name := range c.columns {
-		field, err := row.Column(name)
-		if err != nil {
-			return nil, err
-		}
-		if field.IsPK || field.Name == c.tokenColumn || field.SkipUpdate() {
-			reason := fmt.Sprintf("must not name the primary key, the token or a column with skipupdate, got %q", name)
-			return nil, &locks.InvalidError{Field: "columns", Reason: reason}
-		}
-		fields = append(fields, field)
-	}
-	return fields, nil
 }

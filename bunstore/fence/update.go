@@ -14,7 +14,8 @@ import (
 //
 // Errors: [*StaleError] (a newer token is stored), [ErrNotFound] (no such row), [locks.ErrSerialization] (another
 // transaction's write came between, under REPEATABLE READ and above), [locks.ErrBusy], [*locks.InvalidError]: with each
-// of them nothing was written. After any other, a context's end included, the write may have happened: repeat it.
+// of them nothing was written. After any other, a context's end included, the write may have happened: repeat it. One of
+// those says that several rows were written, since the model's primary key is not the table's: roll back.
 //
 // Safe for concurrent use, each call with a model of its own.
 func Update(ctx context.Context, db bun.IDB, model any, token int64, options ...Option) error {
@@ -22,7 +23,7 @@ func Update(ctx context.Context, db bun.IDB, model any, token int64, options ...
 	if err != nil {
 		return err
 	}
-	return w.run(ctx, w.update, w.db.NewSelect())
+	return w.run(ctx, w.update, false)
 }
 
 // Advance stores the token and nothing else, under the conditions and with the errors of [Update]. When it has returned
@@ -34,7 +35,7 @@ func Advance(ctx context.Context, db bun.IDB, model any, token int64, options ..
 		return err
 	}
 	w.fields, w.sets = nil, nil
-	return w.run(ctx, w.update, w.db.NewSelect())
+	return w.run(ctx, w.update, false)
 }
 
 // update is one statement, so that nothing comes between the check and the write:
@@ -43,13 +44,13 @@ func Advance(ctx context.Context, db bun.IDB, model any, token int64, options ..
 //
 // The token's column comes last: where a caller sets it too, SQLite takes the last one and PostgreSQL refuses.
 func (w *write) update(ctx context.Context) (sql.Result, error) {
-	q := w.db.NewUpdate().Model(w.model)
+	q := w.DB.NewUpdate().Model(w.Model)
 	for _, field := range w.fields {
 		q.Column(field.Name)
 	}
 	for _, set := range w.sets {
-		q.Set(set.Query, set.Args...)
+		q.Set(set.query, set.args...)
 	}
-	column := bun.Ident(w.tokenColumn)
+	column := bun.Name(w.Guard)
 	return q.Set("? = ?", column, w.token).Where("coalesce(?, 0) <= ?", column, w.token).WherePK().Exec(ctx)
 }

@@ -154,59 +154,6 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-func TestWritesRefuse(t *testing.T) {
-	t.Parallel()
-	type keyless struct{ Balance int64 }
-	type narrow struct {
-		ID         int64 `bun:",pk"`
-		FenceToken int32
-	}
-	db := open(t, accountTable, reportTable)
-	execSQL(t, db, "INSERT INTO accounts VALUES (0, 'nobody', 10, NULL), (7, 'ada', 10, NULL)")
-	a := account{ID: 7}
-	for _, test := range []struct {
-		name    string
-		db      bun.IDB
-		model   any
-		token   int64
-		options []fence.Option
-		field   string
-	}{
-		{"no database", nil, &a, 1, nil, "db"},
-		{"nil database", (*bun.DB)(nil), &a, 1, nil, "db"},
-		{"zero transaction", bun.Tx{}, &a, 1, nil, "db"},
-		{"zero connection", bun.Conn{}, &a, 1, nil, "db"},
-		{"no token", db, &a, 0, nil, "token"},
-		{"negative token", db, &a, -1, nil, "token"},
-		{"token beyond all", db, &a, 1 << 53, nil, "token"},
-		{"nil", db, nil, 1, nil, "model"},
-		{"nil pointer", db, (*account)(nil), 1, nil, "model"},
-		{"struct", db, a, 1, nil, "model"},
-		{"slice", db, &[]account{a}, 1, nil, "model"},
-		{"no primary key", db, &keyless{}, 1, nil, "model"},
-		{"zero primary key", db, &account{}, 1, nil, "model"},
-		{"narrow token", db, &narrow{ID: 7}, 1, nil, "model"},
-		{"text for a token", db, &a, 1, []fence.Option{fence.WithTokenColumn("owner")}, "model"},
-		{"key for a token", db, &a, 1, []fence.Option{fence.WithTokenColumn("id")}, "model"},
-		{"unknown column", db, &a, 1, []fence.Option{fence.WithColumns("x")}, "model"},
-		{"key as a column", db, &a, 1, []fence.Option{fence.WithColumns("id")}, "columns"},
-		{"column that is never updated", db, &report{Site: "a"}, 1, []fence.Option{fence.WithColumns("created")}, "columns"},
-		{"token as a column", db, &report{Site: "a"}, 1, []fence.Option{fence.WithColumns("token"), fence.WithTokenColumn("token")}, "columns"},
-		{"no columns", db, &a, 1, []fence.Option{fence.WithColumns()}, "columns"},
-		{"no expression", db, &a, 1, []fence.Option{fence.WithSet("")}, "set"},
-		{"nameless token", db, &a, 1, []fence.Option{fence.WithTokenColumn("")}, "token column"},
-	} {
-		for name, write := range map[string]func(context.Context, bun.IDB, any, int64, ...fence.Option) error{
-			"Update": fence.Update, "Upsert": fence.Upsert, "Advance": fence.Advance,
-		} {
-			isInvalid(t, name+": "+test.name, write(t.Context(), test.db, test.model, test.token, test.options...), test.field)
-		}
-	}
-	if got := scan[int](t, db, "SELECT count(*) FROM accounts WHERE balance = 10 AND fence_token IS NULL"); got != 2 {
-		t.Errorf("%d of 2 rows are untouched", got)
-	}
-}
-
 func TestWritesTellFaultsFromAnswers(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -343,11 +290,16 @@ func (r replica) ResolveConn(_ context.Context, query bun.Query) bun.IConn {
 	return nil
 }
 
+// app is a host's own type for its database.
+type app struct{ *bun.DB }
+
 func TestARefusalIsNotAReplicasAnswer(t *testing.T) {
 	t.Parallel()
 	behind, db := open(t, accountTable), open(t, accountTable)
 	execSQL(t, db, "INSERT INTO accounts VALUES (7, 'ada', 10, 5)")
 	routed := bun.NewDB(db.DB, db.Dialect(), bun.WithConnResolver(replica{behind}))
-	isStale(t, "Update", fence.Update(t.Context(), routed, &account{ID: 7}, 4), fence.StaleError{Table: "accounts", Token: 4, Stored: 5})
-	isStale(t, "Upsert", fence.Upsert(t.Context(), routed, &account{ID: 7}, 4), fence.StaleError{Table: "accounts", Token: 4, Stored: 5})
+	for name, db := range map[string]bun.IDB{"database": routed, "host's type": app{routed}} {
+		isStale(t, "Update, "+name, fence.Update(t.Context(), db, &account{ID: 7}, 4), fence.StaleError{Table: "accounts", Token: 4, Stored: 5})
+		isStale(t, "Upsert, "+name, fence.Upsert(t.Context(), db, &account{ID: 7}, 4), fence.StaleError{Table: "accounts", Token: 4, Stored: 5})
+	}
 }

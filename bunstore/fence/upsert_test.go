@@ -1,8 +1,12 @@
 package fence_test
 
 import (
+	"database/sql"
 	"errors"
+	"fmt"
 	"testing"
+
+	"github.com/uptrace/bun"
 
 	"github.com/rowlease/rowlease/bunstore/fence"
 )
@@ -68,6 +72,66 @@ func TestUpsertOfAModelWithTheToken(t *testing.T) {
 	}
 	if got, want := scan[string](t, db, row), "anewerthen6,aothernow1"; got != want {
 		t.Errorf("the rows are %q, want %q", got, want)
+	}
+}
+
+// Half a key that the database fills in names no row: each call would insert another one.
+func TestUpsertRefusesAKeyThatIsMadeUp(t *testing.T) {
+	t.Parallel()
+	type counted struct {
+		bun.BaseModel `bun:"table:lines"`
+		Invoice       int64 `bun:",pk"`
+		Number        int64 `bun:",pk,autoincrement"`
+	}
+	type identity struct {
+		bun.BaseModel `bun:"table:lines"`
+		Invoice       int64 `bun:",pk"`
+		Number        int64 `bun:",pk,identity"`
+	}
+	type nullzero struct {
+		bun.BaseModel `bun:"table:lines"`
+		Invoice       int64 `bun:",pk"`
+		Number        int64 `bun:",pk,nullzero"`
+	}
+	type defaulted struct {
+		bun.BaseModel `bun:"table:lines"`
+		Invoice       int64 `bun:",pk"`
+		Number        int64 `bun:",pk,default:abs(random())"`
+	}
+	type pointed struct {
+		bun.BaseModel `bun:"table:lines"`
+		Invoice       int64  `bun:",pk"`
+		Number        *int64 `bun:",pk"`
+	}
+	type nullable struct {
+		bun.BaseModel `bun:"table:lines"`
+		Invoice       int64         `bun:",pk"`
+		Number        sql.NullInt64 `bun:",pk"`
+	}
+	type plain struct {
+		bun.BaseModel `bun:"table:lines"`
+		Invoice       int64 `bun:",pk"`
+		Number        int64 `bun:",pk"`
+	}
+	db := open(t, "CREATE TABLE lines (invoice INTEGER, number INTEGER DEFAULT (abs(random())), fence_token INTEGER, PRIMARY KEY (invoice, number))")
+	for _, model := range []any{
+		&counted{Invoice: 1}, &identity{Invoice: 1}, &nullzero{Invoice: 1}, &defaulted{Invoice: 1}, &pointed{Invoice: 1}, &nullable{Invoice: 1},
+	} {
+		isInvalid(t, fmt.Sprintf("%T", model), fence.Upsert(t.Context(), db, model, 5), "model")
+	}
+	if n := scan[int](t, db, "SELECT count(*) FROM lines"); n != 0 {
+		t.Errorf("%d rows were inserted", n)
+	}
+	one := int64(1)
+	for _, model := range []any{
+		&plain{Invoice: 1}, &counted{Invoice: 1, Number: 1}, &identity{Invoice: 1, Number: 1}, &nullzero{Invoice: 1, Number: 1}, &defaulted{Invoice: 1, Number: 1}, &pointed{Invoice: 1, Number: &one},
+	} {
+		if err := fence.Upsert(t.Context(), db, model, 5); err != nil {
+			t.Errorf("%T with its whole key: %v", model, err)
+		}
+	}
+	if got := scan[string](t, db, "SELECT group_concat(invoice || number) FROM lines"); got != "10,11" {
+		t.Errorf("the rows are %q, want 10,11", got)
 	}
 }
 

@@ -3,37 +3,32 @@ package fence
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"reflect"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/schema"
 
-	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/bunstore/internal/model"
-	"github.com/rowlease/rowlease/bunstore/internal/transaction"
 	"github.com/rowlease/rowlease/locks"
 )
 
-// write is one fenced write in the making.
+// write is one fenced write in the making. Its guard is the token's column.
 type write struct {
-	config
-	db         bun.IDB
-	model      any
-	row        model.Row
+	model.Target
 	fields     []*schema.Field
+	sets       []expression
 	tokenField *schema.Field // nil: the model has none
 	token      int64
 }
 
 func newWrite(db bun.IDB, m any, token int64, options []Option) (*write, error) {
-	if err := transaction.Usable(db); err != nil {
-		return nil, err
-	}
-	w := &write{config: config{tokenColumn: DefaultTokenColumn}, db: db, model: m, token: token}
+	c := config{tokenColumn: DefaultTokenColumn}
 	for _, option := range options {
-		if err := option(&w.config); err != nil {
+		if option == nil {
+			return nil, &locks.InvalidError{Field: "option", Reason: "must not be nil"}
+		}
+		if err := option(&c); err != nil {
 			return nil, err
 		}
 	}
@@ -43,64 +38,59 @@ func newWrite(db bun.IDB, m any, token int64, options []Option) (*write, error) 
 	if model.IsSlice(m) {
 		return nil, model.Invalid("must be one row: several are not all or nothing, write each in a transaction")
 	}
-	var err error
-	if w.row, err = model.RowOf(db.Dialect(), m); err != nil {
+	target, err := model.TargetOf(db, m, c.tokenColumn)
+	if err != nil {
 		return nil, err
 	}
-	if err = w.row.HasKey(); err != nil {
-		return nil, err
-	}
+	w := &write{Target: target, sets: c.sets, token: token}
 	if w.tokenField, err = w.findTokenField(); err != nil {
 		return nil, err
 	}
-	w.fields, err = w.config.fields(w.row)
+	if c.columns != nil || c.sets == nil {
+		w.fields, err = w.Fields(c.columns)
+	}
 	return w, err
 }
 
 // findTokenField returns the model's field for the token, nil where it has none.
 func (w *write) findTokenField() (*schema.Field, error) {
-	field, err := w.row.Column(w.tokenColumn)
+	if !w.Table.HasField(w.Guard) {
+		return nil, nil //nolint:nilnil // a model without the field is as good
+	}
+	field, err := w.Column(w.Guard)
 	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // a model without the field is as good
+		return nil, model.Invalid(fmt.Sprintf("must write the token to its column %q, which is scanonly or another name for one", w.Guard))
 	}
 	kind := field.IndirectType.Kind()
 	scans := reflect.PointerTo(field.IndirectType).Implements(reflect.TypeFor[sql.Scanner]())
 	if field.IsPK || !scans && kind != reflect.Int64 && kind != reflect.Int && kind != reflect.Uint64 {
-		return nil, model.Invalid(fmt.Sprintf("must keep the token in a column of 64 bits, and %q is none", w.tokenColumn))
+		return nil, model.Invalid(fmt.Sprintf("must keep the token in a column of 64 bits, and %q is none", w.Guard))
+	}
+	if _, err := w.Struct.FieldByIndexErr(field.Index); err != nil {
+		return nil, model.Invalid("must have a field for its token: the struct with it is nil")
 	}
 	return field, nil
 }
 
-// run executes the statement; where it wrote no row, look finds out why.
-func (w *write) run(ctx context.Context, statement func(context.Context) (sql.Result, error), look *bun.SelectQuery) error {
-	const what = "fence: write"
+const what = "fence: write"
+
+// run executes the statement; where it wrote no row, it looks for the reason, also at a soft-deleted row if deleted says
+// so.
+func (w *write) run(ctx context.Context, statement func(context.Context) (sql.Result, error), deleted bool) error {
 	putBack, err := w.putToken()
 	if err != nil {
 		return err
 	}
 	written := false
 	defer func() {
-		if !written {
+		if !written { // after a panic in a hook, too
 			putBack()
 		}
 	}()
-	result, err := statement(ctx)
-	if err != nil {
-		return dberror.Wrap(ctx, what, err)
+	if written, err = w.Write(ctx, what, statement); err != nil || written {
+		return err
 	}
-	n, err := result.RowsAffected()
-	if err != nil {
-		return dberror.Wrap(ctx, what, err)
-	}
-	switch n {
-	case 0:
-		return w.refusal(ctx, look)
-	case 1:
-		written = true
-		return nil
-	default:
-		return model.Invalid(fmt.Sprintf("must name one row by its primary key: %d rows of %s were written", n, w.row.Table.Name))
-	}
+	return w.refusal(ctx, deleted)
 }
 
 // putToken sets the model's field to the token, through a new pointer where it is one.
@@ -108,31 +98,27 @@ func (w *write) putToken() (putBack func(), err error) {
 	if w.tokenField == nil {
 		return func() {}, nil
 	}
-	value := w.tokenField.Value(w.row.Struct)
+	value := w.tokenField.Value(w.Struct)
 	before := reflect.New(value.Type()).Elem()
 	before.Set(value)
 	putBack = func() { value.Set(before) }
 	value.SetZero()
-	if err := w.tokenField.ScanValue(w.row.Struct, w.token); err != nil {
+	if err := w.tokenField.ScanValue(w.Struct, w.token); err != nil {
 		putBack()
-		return nil, model.Invalid(fmt.Sprintf("must take a token in its column %q: %v", w.tokenColumn, err))
+		return nil, model.Invalid(fmt.Sprintf("must take a token in its column %q: %v", w.Guard, err))
 	}
 	return putBack, nil
 }
 
-// refusal tells why no row was written. The answer is never a replica's.
-func (w *write) refusal(ctx context.Context, look *bun.SelectQuery) error {
-	if db, ok := w.db.(*bun.DB); ok {
-		look = look.Conn(db)
-	}
-	table := w.row.Table.Name
-	var stored int64
-	err := look.Model(w.model).ColumnExpr("coalesce(?, 0)", bun.Ident(w.tokenColumn)).WherePK().Scan(ctx, &stored)
+// refusal tells why no row was written.
+func (w *write) refusal(ctx context.Context, deleted bool) error {
+	table := w.Table.Name
+	stored, found, err := w.GuardNow(ctx, what, deleted)
 	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("%w in %s", ErrNotFound, table)
 	case err != nil:
-		return dberror.Wrap(ctx, "fence: nothing was written; look why", err)
+		return err
+	case !found:
+		return fmt.Errorf("%w in %s", ErrNotFound, table)
 	case stored > w.token:
 		return &StaleError{Table: table, Token: w.token, Stored: stored}
 	}

@@ -40,7 +40,7 @@ func (e *ConflictError) Is(target error) bool { return errors.Is(ErrConflict, ta
 type RetryError struct {
 	// Tries is how often the function ran.
 	Tries int
-	// Last is the last try's error, nil when there was none.
+	// Last is the last try's error, which is [locks.ErrRetryable]; nil when there was none.
 	Last error
 	// Cause is [context.Canceled] or [context.DeadlineExceeded], nil when the tries were used up.
 	Cause error

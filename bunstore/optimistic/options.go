@@ -1,13 +1,6 @@
 package optimistic
 
-import (
-	"fmt"
-
-	"github.com/uptrace/bun/schema"
-
-	"github.com/rowlease/rowlease/bunstore/internal/model"
-	"github.com/rowlease/rowlease/locks"
-)
+import "github.com/rowlease/rowlease/locks"
 
 // DefaultVersionColumn is the version's column unless [WithVersionColumn] names another.
 const DefaultVersionColumn = "version"
@@ -31,7 +24,7 @@ func WithVersionColumn(name string) Option {
 	}
 }
 
-// WithColumns writes only these columns, by their SQL names, and the version. The default is every column but the primary
+// WithColumns writes only these columns, by their SQL names and each once, and the version. The default is every column but the primary
 // key and those with bun's option skipupdate. [Delete] has no use for it.
 func WithColumns(names ...string) Option {
 	return func(c *config) error {
@@ -41,30 +34,4 @@ func WithColumns(names ...string) Option {
 		c.columns = append(c.columns, names...)
 		return nil
 	}
-}
-
-// fields are the model's columns that are written beside the version.
-func (c *config) fields(row model.Row) ([]*schema.Field, error) {
-	if c.columns == nil {
-		var fields []*schema.Field
-		for _, field := range row.Table.DataFields {
-			if field.Name != c.versionColumn { // bun leaves out what has skipupdate
-				fields = append(fields, field)
-			}
-		}
-		return fields, nil
-	}
-	fields := make([]*schema.Field, len(c.columns))
-	for i, name := range c.columns {
-		field, err := row.Column(name)
-		if err != nil {
-			return nil, err
-		}
-		if field.IsPK || name == c.versionColumn || field.SkipUpdate() {
-			reason := fmt.Sprintf("must not name the primary key, the version or a column with skipupdate, got %q", name)
-			return nil, &locks.InvalidError{Field: "columns", Reason: reason}
-		}
-		fields[i] = field
-	}
-	return fields, nil
 }

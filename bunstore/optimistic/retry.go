@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/backoff"
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
@@ -51,51 +51,44 @@ func WithBackoff(least, most time.Duration) RetryOption {
 	}
 }
 
-// Retry runs fn, and again after a pause as long as its error is [locks.ErrRetryable]: a version conflict, a busy
-// database, a transaction that could not be serialised. fn reads anew each time; a transaction it needs it also begins
-// and commits itself, since one that has failed, or that has a snapshot, cannot get further. What it does outside the
-// database happens once per try.
+// Retry runs fn, and again after a pause as long as its error is [locks.ErrRetryable] (a version conflict, a busy
+// database, a transaction that could not be serialised) or a driver's own of that kind, from a statement of fn's or its
+// commit: a serialization failure, a deadlock, a lock timeout; a busy file. fn reads anew each time; a transaction it
+// needs it also begins and commits itself, since one that has failed, or that has a snapshot, cannot get further. What it
+// does outside the database happens once per try.
 //
 // Errors: any other of fn's as it is; a [*RetryError] with the last one when the tries are used up or ctx has ended;
-// [*locks.InvalidError] for an option. Safe for concurrent use.
+// [*locks.InvalidError] for a bad option, or without fn. Safe for concurrent use.
 func Retry(ctx context.Context, fn func(ctx context.Context) error, options ...RetryOption) error {
 	r := retry{tries: DefaultTries, min: DefaultMinBackoff, max: DefaultMaxBackoff}
 	for _, option := range options {
+		if option == nil {
+			return &locks.InvalidError{Field: "option", Reason: "must not be nil"}
+		}
 		if err := option(&r); err != nil {
 			return err
 		}
 	}
+	if fn == nil {
+		return &locks.InvalidError{Field: "function", Reason: "must not be nil"}
+	}
 	if ended := dberror.ContextEnd(ctx); ended != nil {
 		return &RetryError{Cause: ended}
 	}
-	bound := r.min
+	pauses := backoff.New(r.min, r.max)
 	for try := 1; ; try++ {
 		err := fn(ctx)
-		if !errors.Is(err, locks.ErrRetryable) {
+		if !errors.Is(err, locks.ErrRetryable) && !dberror.IsRetryable(err) {
 			return err
 		}
-		if try == r.tries {
-			return &RetryError{Tries: try, Last: err}
+		var ended error
+		if try < r.tries {
+			if ended = backoff.Wait(ctx, pauses.Next()); ended == nil {
+				continue
+			}
 		}
-		// Full jitter: those who conflicted together do not come back together.
-		if ended := pause(ctx, rand.N(bound)+1); ended != nil {
-			return &RetryError{Tries: try, Last: err, Cause: ended}
-		}
-		if bound > r.max/2 {
-			bound = r.max
-		} else {
-			bound *= 2
-		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return dberror.ContextEnd(ctx)
-	case <-ctx.Done():
-		return ctx.Err()
+		// The driver's own gets its kind; without ctx, whose end is told apart.
+		last := dberror.Wrap(context.WithoutCancel(ctx), "optimistic: the last try", err)
+		return &RetryError{Tries: try, Last: last, Cause: ended}
 	}
 }

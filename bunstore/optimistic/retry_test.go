@@ -15,6 +15,12 @@ import (
 
 var errConflict = &optimistic.ConflictError{Table: "accounts", Read: 3, Current: 4}
 
+// serverError is a driver's error with its SQLSTATE.
+type serverError string
+
+func (e serverError) Error() string    { return "server: " + string(e) }
+func (e serverError) SQLState() string { return string(e) }
+
 func TestRetryRunsUntilItSucceeds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -28,11 +34,13 @@ func TestRetryRunsUntilItSucceeds(t *testing.T) {
 				return locks.ErrBusy
 			case 3:
 				return locks.ErrSerialization
+			case 4: // from a statement of one's own, or the commit
+				return fmt.Errorf("commit: %w", serverError("40001"))
 			}
 			return nil
 		})
-		if err != nil || tries != 4 {
-			t.Errorf("Retry = %v after %d tries, want nil after 4", err, tries)
+		if err != nil || tries != 5 {
+			t.Errorf("Retry = %v after %d tries, want nil after 5", err, tries)
 		}
 	})
 }
@@ -76,6 +84,48 @@ func TestRetryGivesUp(t *testing.T) {
 	}
 }
 
+// A driver's own error is what the package calls it when the tries are used up.
+func TestRetryGivesUpOnADriversError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		deadlock := serverError("40P01")
+		err := optimistic.Retry(t.Context(), func(context.Context) error { return deadlock }, optimistic.WithTries(2))
+		var gaveUp *optimistic.RetryError
+		if !errors.As(err, &gaveUp) || gaveUp.Tries != 2 || !errors.Is(err, locks.ErrSerialization) || !errors.Is(err, deadlock) {
+			t.Errorf("err = %v, want a RetryError after 2 tries with ErrSerialization and the driver's", err)
+		}
+	})
+}
+
+// The file of another connection that writes is busy: the error is the driver's own.
+func TestRetryOfABusyFile(t *testing.T) {
+	t.Parallel()
+	db := open(t, (*account)(nil))
+	writer, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	execSQL(t, writer, "BEGIN IMMEDIATE")
+	other, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	execSQL(t, other, "PRAGMA busy_timeout = 0")
+	tries := 0
+	err = optimistic.Retry(t.Context(), func(ctx context.Context) error {
+		if tries++; tries == 2 {
+			execSQL(t, writer, "ROLLBACK")
+		}
+		_, err := other.ExecContext(ctx, "INSERT INTO accounts (id) VALUES (7)")
+		return err
+	})
+	if err != nil || tries != 2 {
+		t.Errorf("Retry = %v after %d tries, want nil after 2", err, tries)
+	}
+}
+
 // The pauses of two that conflicted together differ.
 func TestRetryHasJitter(t *testing.T) {
 	t.Parallel()
@@ -94,7 +144,7 @@ func TestRetryHasJitter(t *testing.T) {
 
 func TestRetryReturnsOtherErrorsAsTheyAre(t *testing.T) {
 	t.Parallel()
-	for _, want := range []error{errors.New("no such account"), optimistic.ErrNotFound, locks.ErrInvalid, context.Canceled} {
+	for _, want := range []error{errors.New("no such account"), optimistic.ErrNotFound, locks.ErrInvalid, context.Canceled, serverError("23505")} {
 		tries := 0
 		got := optimistic.Retry(t.Context(), func(context.Context) error { tries++; return want })
 		if got != want || tries != 1 { //nolint:errorlint // the very same
@@ -151,6 +201,8 @@ func TestRetryOptions(t *testing.T) {
 	}
 	err := optimistic.Retry(t.Context(), func(context.Context) error { return nil }, optimistic.WithBackoff(2, 1))
 	isInvalid(t, "backwards", err, "backoff")
+	isInvalid(t, "nil option", optimistic.Retry(t.Context(), func(context.Context) error { return nil }, nil), "option")
+	isInvalid(t, "nil function", optimistic.Retry(t.Context(), nil), "function")
 
 	// The smallest bounds are bounds, too.
 	err = optimistic.Retry(t.Context(), func(context.Context) error { return errConflict }, optimistic.WithBackoff(1, 1))

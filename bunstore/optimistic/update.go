@@ -18,7 +18,8 @@ import (
 // transaction's write came between, under REPEATABLE READ and above: PostgreSQL documentation, chapter 13.2),
 // [locks.ErrBusy], [locks.ErrStaleSnapshot] (SQLite), [*locks.InvalidError]: with each of them nothing was written. After
 // any other, a context's end included, the write may have happened, and a second try then conflicts with the first:
-// read again. In a transaction that is REPEATABLE READ or above a retry needs a new transaction.
+// read again. One of those says that several rows were written, since the model's primary key is not the table's: roll
+// back. In a transaction that is REPEATABLE READ or above a retry needs a new transaction.
 //
 // Safe for concurrent use, each call with a struct of its own.
 func Update(ctx context.Context, db bun.IDB, model any, options ...Option) error {
@@ -47,15 +48,16 @@ func Delete(ctx context.Context, db bun.IDB, model any, options ...Option) error
 //
 //	UPDATE accounts SET balance = …, version = 4 WHERE coalesce(version, 0) = 3 AND id = …
 func (w *write) update(ctx context.Context) (sql.Result, error) {
-	q := w.db.NewUpdate().Model(w.model)
+	q := w.DB.NewUpdate().Model(w.Model)
 	for _, field := range w.fields {
 		q.Column(field.Name)
 	}
-	return q.Set("? = ?", w.version.SQLName, w.next).Where(sameVersion, w.version.SQLName, w.read).WherePK().Exec(ctx)
+	version := bun.Name(w.Guard)
+	return q.Set("? = ?", version, w.next).Where(sameVersion, version, w.read).WherePK().Exec(ctx)
 }
 
 func (w *write) delete(ctx context.Context) (sql.Result, error) {
-	return w.db.NewDelete().Model(w.model).Where(sameVersion, w.version.SQLName, w.read).WherePK().Exec(ctx)
+	return w.DB.NewDelete().Model(w.Model).Where(sameVersion, bun.Name(w.Guard), w.read).WherePK().Exec(ctx)
 }
 
 const sameVersion = "coalesce(?, 0) = ?"

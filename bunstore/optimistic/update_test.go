@@ -3,9 +3,7 @@ package optimistic_test
 import (
 	"context"
 	"errors"
-	"math"
 	"reflect"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -183,92 +181,6 @@ func TestUpdateOfARowWithoutAVersion(t *testing.T) {
 	}
 }
 
-func TestUpdateRefuses(t *testing.T) {
-	t.Parallel()
-	type unversioned struct {
-		ID int64 `bun:",pk"`
-	}
-	type keyless struct{ Version int64 }
-	type textual struct {
-		ID      int64 `bun:",pk"`
-		Version string
-	}
-	type tiny struct {
-		ID      int64 `bun:",pk"`
-		Version int8
-	}
-	type unsigned struct {
-		ID      int64 `bun:",pk"`
-		Version uint64
-	}
-	type versionInKey struct {
-		ID      int64 `bun:",pk"`
-		Version int64 `bun:",pk"`
-	}
-	db := open(t, (*account)(nil), (*tiny)(nil))
-	insert(t, db, &account{ID: 7, Owner: "ada", Balance: 10, Version: math.MaxInt64})
-	insert(t, db, &tiny{ID: 7, Version: math.MaxInt8})
-	for _, test := range []struct {
-		name    string
-		db      bun.IDB
-		model   any
-		options []optimistic.Option
-		field   string
-	}{
-		{"no database", nil, &account{ID: 7}, nil, "db"},
-		{"nil database", (*bun.DB)(nil), &account{ID: 7}, nil, "db"},
-		{"zero transaction", bun.Tx{}, &account{ID: 7}, nil, "db"},
-		{"zero connection", bun.Conn{}, &account{ID: 7}, nil, "db"},
-		{"nil", db, nil, nil, "model"},
-		{"nil pointer", db, (*account)(nil), nil, "model"},
-		{"struct", db, account{ID: 7}, nil, "model"},
-		{"slice", db, &[]account{{ID: 7}}, nil, "model"},
-		{"no version", db, &unversioned{ID: 7}, nil, "model"},
-		{"no such version", db, &account{ID: 7}, []optimistic.Option{optimistic.WithVersionColumn("revision")}, "model"},
-		{"text for a version", db, &textual{ID: 7}, nil, "model"},
-		{"version in the key", db, &versionInKey{ID: 7, Version: 1}, nil, "model"},
-		{"version in a nil struct", db, &page{Site: "a"}, []optimistic.Option{optimistic.WithVersionColumn("revision")}, "model"},
-		{"no primary key", db, &keyless{}, nil, "model"},
-		{"zero primary key", db, &account{Owner: "ada", Version: 1}, nil, "model"},
-		{"largest version", db, &account{ID: 7, Version: math.MaxInt64}, nil, "model"},
-		{"largest version of its type", db, &tiny{ID: 7, Version: math.MaxInt8}, nil, "model"},
-		{"larger than any column", db, &unsigned{ID: 7, Version: math.MaxUint64}, nil, "model"},
-		{"larger than any column's next", db, &unsigned{ID: 7, Version: math.MaxInt64}, nil, "model"},
-		{"unknown column", db, &account{ID: 7}, []optimistic.Option{optimistic.WithColumns("x")}, "model"},
-		{"key as a column", db, &account{ID: 7}, []optimistic.Option{optimistic.WithColumns("id")}, "columns"},
-		{"version as a column", db, &account{ID: 7}, []optimistic.Option{optimistic.WithColumns("version")}, "columns"},
-		{"column that is never updated", db, &page{Base: &Base{}, Site: "a"}, []optimistic.Option{
-			optimistic.WithColumns("created"), optimistic.WithVersionColumn("revision"),
-		}, "columns"},
-		{"no columns", db, &account{ID: 7}, []optimistic.Option{optimistic.WithColumns()}, "columns"},
-		{"nameless version", db, &account{ID: 7}, []optimistic.Option{optimistic.WithVersionColumn("")}, "version column"},
-	} {
-		isInvalid(t, test.name, optimistic.Update(t.Context(), test.db, test.model, test.options...), test.field)
-		if !strings.HasPrefix(test.name, "large") { // which can be deleted
-			isInvalid(t, "delete: "+test.name, optimistic.Delete(t.Context(), test.db, test.model, test.options...), test.field)
-		}
-	}
-	if got, want := stored(t, db, account{ID: 7}), (account{7, "ada", 10, math.MaxInt64}); got != want {
-		t.Errorf("the row became %+v", got)
-	}
-	if got := stored(t, db, tiny{ID: 7}); got.Version != math.MaxInt8 {
-		t.Errorf("the tiny row became %+v", got)
-	}
-}
-
-// A table whose key is no key is found out, though too late for the rows.
-func TestUpdateOfSeveralRowsSaysSo(t *testing.T) {
-	t.Parallel()
-	db := open(t)
-	execSQL(t, db, "CREATE TABLE accounts (id INTEGER, owner TEXT, balance INTEGER, version INTEGER)")
-	execSQL(t, db, "INSERT INTO accounts VALUES (7, 'ada', 1, 0), (7, 'bob', 1, 0)")
-	a := account{ID: 7}
-	isInvalid(t, "two rows", optimistic.Update(t.Context(), db, &a), "model")
-	if a.Version != 0 {
-		t.Errorf("the struct became %+v", a)
-	}
-}
-
 func TestUpdateTellsFaultsFromAnswers(t *testing.T) {
 	t.Parallel()
 	db := open(t)
@@ -379,12 +291,17 @@ func (r replica) ResolveConn(_ context.Context, query bun.Query) bun.IConn {
 	return nil
 }
 
+// app is a host's own type for its database.
+type app struct{ *bun.DB }
+
 func TestARefusalIsNotAReplicasAnswer(t *testing.T) {
 	t.Parallel()
 	behind, db := open(t, (*account)(nil)), open(t, (*account)(nil))
 	insert(t, db, &account{ID: 7, Version: 4})
 	routed := bun.NewDB(db.DB, db.Dialect(), bun.WithConnResolver(replica{behind}))
-	if err := optimistic.Update(t.Context(), routed, &account{ID: 7, Version: 3}); !errors.Is(err, optimistic.ErrConflict) {
-		t.Errorf("err = %v, want a conflict", err)
+	for name, db := range map[string]bun.IDB{"database": routed, "host's type": app{routed}} {
+		if err := optimistic.Update(t.Context(), db, &account{ID: 7, Version: 3}); !errors.Is(err, optimistic.ErrConflict) {
+			t.Errorf("%s: err = %v, want a conflict", name, err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ package dberror
 import (
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // SQLState returns the five-character SQLSTATE that the PostgreSQL server sent, or "" when no error in err's tree has
@@ -47,10 +48,14 @@ const (
 // SQLiteCode returns the SQLite result code of the first error in err's tree that has one, the extended code where the
 // driver tells it, and 0 when none has. Mask it with 0xff for the primary code. No driver is imported for it:
 // modernc.org/sqlite has a method Code, ncruces/go-sqlite3 also a method ExtendedCode, mattn/go-sqlite3 fields of
-// these names.
+// these names. Other errors have codes, too, which mean something else (gRPC's 5 is NotFound): only those count whose
+// type is from a package with "sqlite" in its path, which these three and their forks have.
 func SQLiteCode(err error) int {
 	var code int
 	walkErrors(err, func(err error) bool {
+		if !isOfSQLite(err) {
+			return false
+		}
 		v := reflect.ValueOf(err)
 		for _, found := range []reflect.Value{
 			result(v.MethodByName("ExtendedCode")), field(v, "ExtendedCode"),
@@ -63,6 +68,14 @@ func SQLiteCode(err error) int {
 		return false
 	})
 	return code
+}
+
+func isOfSQLite(err error) bool {
+	t := reflect.TypeOf(err)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return strings.Contains(t.PkgPath(), "sqlite")
 }
 
 // walkErrors calls visit for err and what it wraps, outermost first, until visit returns true.

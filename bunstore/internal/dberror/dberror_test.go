@@ -9,28 +9,23 @@ import (
 	"testing"
 
 	_ "modernc.org/sqlite"
+
+	"github.com/rowlease/rowlease/bunstore/internal/dberror/testdata/sqlite"
 )
 
 // The drivers' error types in their shapes, so that none is needed here.
 type (
 	pgxError      struct{ state string }
 	pgdriverError struct{ fields map[byte]string }
-	mattnErrNo    int
-	mattnError    struct{ Code, ExtendedCode mattnErrNo }
-	ncrucesCode   uint16
-	ncrucesError  struct{}
-	textCodeError struct{ Code string }
+	foreignError  struct{} // connect-go's, whose code 5 is NotFound
 )
 
-func (e *pgxError) Error() string              { return "pgx " + e.state }
-func (e *pgxError) SQLState() string           { return e.state }
-func (e pgdriverError) Error() string          { return "pgdriver" }
-func (e pgdriverError) Field(k byte) string    { return e.fields[k] }
-func (e mattnError) Error() string             { return "mattn" }
-func (ncrucesError) Error() string             { return "ncruces" }
-func (ncrucesError) Code() uint8               { return 5 }
-func (ncrucesError) ExtendedCode() ncrucesCode { return 517 }
-func (textCodeError) Error() string            { return "text code" }
+func (e *pgxError) Error() string           { return "pgx " + e.state }
+func (e *pgxError) SQLState() string        { return e.state }
+func (e pgdriverError) Error() string       { return "pgdriver" }
+func (e pgdriverError) Field(k byte) string { return e.fields[k] }
+func (foreignError) Error() string          { return "foreign" }
+func (foreignError) Code() uint32           { return 5 }
 
 func TestSQLState(t *testing.T) {
 	for _, test := range []struct {
@@ -64,12 +59,14 @@ func TestSQLiteCode(t *testing.T) {
 	}{
 		{"nil", nil, 0},
 		{"other", errors.New("x"), 0},
-		{"a code that is no number", textCodeError{"5"}, 0},
-		{"mattn, extended", mattnError{5, 517}, 517},
-		{"mattn, primary alone", mattnError{6, 0}, 6},
-		{"mattn, pointer", &mattnError{8, 0}, 8},
-		{"ncruces", ncrucesError{}, 517},
-		{"wrapped", fmt.Errorf("a: %w", errors.Join(errors.New("x"), mattnError{5, 0})), 5},
+		{"of no SQLite driver", foreignError{}, 0},
+		{"of no SQLite driver, pointer", &foreignError{}, 0},
+		{"a code that is no number", sqlite.Text{Code: "5"}, 0},
+		{"mattn, extended", sqlite.Mattn{Code: 5, ExtendedCode: 517}, 517},
+		{"mattn, primary alone", sqlite.Mattn{Code: 6, ExtendedCode: 0}, 6},
+		{"mattn, pointer", &sqlite.Mattn{Code: 8, ExtendedCode: 0}, 8},
+		{"ncruces", sqlite.Ncruces{}, 517},
+		{"wrapped", fmt.Errorf("a: %w", errors.Join(errors.New("x"), sqlite.Mattn{Code: 5, ExtendedCode: 0})), 5},
 	} {
 		if got := SQLiteCode(test.err); got != test.want {
 			t.Errorf("%s: SQLiteCode = %d, want %d", test.name, got, test.want)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/dberror/testdata/sqlite"
 	"github.com/rowlease/rowlease/locks"
 )
 
@@ -20,7 +21,7 @@ func TestWrap(t *testing.T) {
 	defer cancel()
 	for _, test := range []struct {
 		name string
-		ctx  context.Context
+		ctx  context.Context //nolint:containedctx // of one case
 		err  error
 		want []error
 	}{
@@ -32,8 +33,9 @@ func TestWrap(t *testing.T) {
 		{"read-only", t.Context(), &pgxError{"25006"}, []error{locks.ErrInvalid}},
 		{"over", t.Context(), sql.ErrTxDone, []error{locks.ErrInvalid, sql.ErrTxDone}},
 		{"connection given back", t.Context(), sql.ErrConnDone, []error{locks.ErrInvalid, sql.ErrConnDone}},
-		{"file busy", t.Context(), mattnError{5, 0}, []error{locks.ErrBusy, locks.ErrRetryable}},
-		{"file's snapshot", t.Context(), mattnError{5, 517}, []error{locks.ErrStaleSnapshot, locks.ErrRetryable}},
+		{"file busy", t.Context(), sqlite.Mattn{Code: 5, ExtendedCode: 0}, []error{locks.ErrBusy, locks.ErrRetryable}},
+		{"file's snapshot", t.Context(), sqlite.Mattn{Code: 5, ExtendedCode: 517}, []error{locks.ErrStaleSnapshot, locks.ErrRetryable}},
+		{"another's code", t.Context(), foreignError{}, nil},
 		{"another fault", t.Context(), &pgxError{"42P01"}, nil},
 		{"cancelled", ended, &pgxError{"57014"}, []error{context.Canceled}},
 		{"cancelled and over", ended, sql.ErrTxDone, []error{context.Canceled, sql.ErrTxDone}},
