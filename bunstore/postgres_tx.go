@@ -157,26 +157,8 @@ func stale(err error) error { return fmt.Errorf("%w: %w", locks.ErrStaleSnapshot
 
 // undoable runs try in a savepoint, which is released when try is to be kept, and rolled back otherwise: that frees at
 // once what was locked in it, advisory locks too.
-func (t *postgresTx) undoable(ctx context.Context, try func() (keep bool, err error)) (err error) {
-	if err := t.exec(ctx, "SAVEPOINT rowlease"); err != nil {
-		return err
-	}
-	settled := false
-	defer func() { // also when a hook panics
-		if !settled {
-			// Detached, so that a refusal's locks go also when the context ends just now. It fails where the connection
-			// is broken, and the transaction with it.
-			if undone := t.exec(context.WithoutCancel(ctx), postgresUndo); err == nil {
-				err = undone // a refusal must not say that nothing is left of it
-			}
-		}
-	}()
-	keep, err := try()
-	if keep && err == nil {
-		err = t.exec(ctx, "RELEASE SAVEPOINT rowlease")
-		settled = err == nil
-	}
-	return err
+func (t *postgresTx) undoable(ctx context.Context, try func() (keep bool, err error)) error {
+	return transaction.Savepoint{Name: "rowlease", Limit: t.callLimit}.Do(ctx, t.q, try)
 }
 
 // exec runs statements that answer nothing, within the call limit also where a caller's function has the time between.
@@ -186,9 +168,6 @@ func (t *postgresTx) exec(ctx context.Context, statements string) error {
 	_, err := t.q.ExecContext(ctx, statements)
 	return err
 }
-
-// postgresUndo is one round trip: a statement without arguments goes by the simple protocol, in both drivers.
-const postgresUndo = "ROLLBACK TO SAVEPOINT rowlease; RELEASE SAVEPOINT rowlease"
 
 // hasBegun asks, on a connection, whether a transaction is open on it: a savepoint is an error otherwise. It asks each
 // time, since the transaction of before may be over.

@@ -16,7 +16,7 @@ func TestAdvisorySessionOnABadNetwork(t *testing.T) {
 	forEachDriver(t, func(t *testing.T, driver, dsn string) {
 		others := advisoryLocker(t, open(t, driver, dsn))
 		p, proxied := through(t, dsn)
-		limit := advisory.WithCallLimit(time.Second)
+		limit := advisory.WithCallLimit(300 * time.Millisecond)
 		db, pinging := onePool(t, driver, proxied, advisory.WithPingInterval(advisory.MinPingInterval), limit)
 		quiet := advisoryLocker(t, db, advisory.WithoutPoolerCheck(), advisory.WithPingInterval(time.Hour), limit)
 		recovered := func(t *testing.T, name string) {

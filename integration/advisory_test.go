@@ -211,6 +211,17 @@ func TestAdvisorySession(t *testing.T) {
 				t.Error("the pool has not replaced the connection")
 			}
 		})
+
+		t.Run("a backend that is ended between two pings", func(t *testing.T) {
+			db, mine := onePool(t, driver, dsn, advisory.WithPingInterval(time.Hour))
+			backend := scan[int](t, db, "SELECT pg_backend_pid()")
+			session := lockNow(t, mine, "a")
+			exec(t, other, "SELECT pg_terminate_backend(?)", backend)
+			eventually(t, "the lock is free", canLock(t, others, "a"))
+			if err := session.Unlock(t.Context()); !errors.Is(err, locks.ErrLost) {
+				t.Errorf("Unlock = %v, want ErrLost", err)
+			}
+		})
 	})
 }
 
@@ -219,9 +230,9 @@ func TestAdvisorySessionIdleTimeout(t *testing.T) {
 	t.Parallel()
 	dsn := postgres.Shared(t).Database(t)
 	admin := open(t, "pgx", dsn)
-	exec(t, admin, fmt.Sprintf("ALTER DATABASE %q SET idle_session_timeout = '1s'", scan[string](t, admin, "SELECT current_database()")))
-	locker := advisoryLocker(t, open(t, "pgx", dsn), advisory.WithoutPoolerCheck(), advisory.WithPingInterval(3*time.Second))
-	session := lockEventually(t, locker, "a") // a machine that stands still for a second ends it early
+	exec(t, admin, fmt.Sprintf("ALTER DATABASE %q SET idle_session_timeout = '200ms'", scan[string](t, admin, "SELECT current_database()")))
+	locker := advisoryLocker(t, open(t, "pgx", dsn), advisory.WithoutPoolerCheck(), advisory.WithPingInterval(500*time.Millisecond))
+	session := lockEventually(t, locker, "a") // a machine that stands still for that long ends it early
 	<-session.Context().Done()
 	if err := session.Unlock(t.Context()); !errors.Is(err, locks.ErrLost) {
 		t.Errorf("Unlock = %v, want ErrLost", err)
@@ -233,7 +244,7 @@ func TestAdvisoryNamesOfEqualHash(t *testing.T) {
 	t.Parallel()
 	db := open(t, "pgx", postgres.Shared(t).Database(t))
 	locker := advisoryLocker(t, db)
-	hashtext := scan[string](t, db, `SELECT min(name) || ' ' || max(name) FROM (SELECT 'job:' || i AS name FROM generate_series(1, 300000) AS i) AS names
+	hashtext := scan[string](t, db, `SELECT min(name) || ' ' || max(name) FROM (SELECT 'job:' || i AS name FROM generate_series(1, 150000) AS i) AS names
 GROUP BY hashtext(name) HAVING count(*) > 1 LIMIT 1`)
 	var a, b string
 	if n, err := fmt.Sscan(hashtext, &a, &b); n != 2 {

@@ -10,7 +10,6 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/rowlease/rowlease/bunstore/advisory"
-	"github.com/rowlease/rowlease/integration/internal/postgres"
 	"github.com/rowlease/rowlease/locks"
 )
 
@@ -186,7 +185,7 @@ func TestAdvisoryTx(t *testing.T) {
 // Two transactions that wait for each other: PostgreSQL ends one wait, and that transaction can be begun again.
 func TestAdvisoryTxDeadlock(t *testing.T) {
 	t.Parallel()
-	db := open(t, "pgx", postgres.Shared(t).Database(t))
+	db := soonDeadlocked(t)
 	names := [2]string{"a", "b"}
 	var txs [2]bun.Tx
 	for i, name := range names {

@@ -53,7 +53,7 @@ func TestPgBouncer(t *testing.T) {
 			if err != nil || !warned || !report.TransactionPooler {
 				t.Errorf("Check = %+v, %v; want a warning of the pooler and no problem", report, err)
 			}
-			if err := leasesThrough(t.Context(), store, 4, 50); err != nil {
+			if err := leasesThrough(t.Context(), store, 4, 10); err != nil {
 				t.Errorf("leases: %v", err)
 			}
 			advisoryTxThrough(t, handle.driver, dsn)

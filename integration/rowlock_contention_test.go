@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -15,10 +16,19 @@ import (
 	"github.com/rowlease/rowlease/locks"
 )
 
+// soonDeadlocked is a database of the test's own whose server does not wait long before it looks for a deadlock.
+func soonDeadlocked(t *testing.T) *bun.DB {
+	t.Helper()
+	dsn := postgres.Shared(t).Database(t)
+	admin := open(t, "pgx", dsn)
+	exec(t, admin, fmt.Sprintf("ALTER DATABASE %q SET deadlock_timeout = '10ms'", scan[string](t, admin, "SELECT current_database()")))
+	return open(t, "pgx", dsn)
+}
+
 // Two transactions that lock a, b and b, a: one typed error, the other finishes, and nothing is left.
 func TestRowLockDeadlock(t *testing.T) {
 	t.Parallel()
-	db := open(t, "pgx", postgres.Shared(t).Database(t))
+	db := soonDeadlocked(t)
 	rowAccounts(t, db)
 	var wg sync.WaitGroup
 	var both sync.WaitGroup
@@ -161,5 +171,12 @@ func TestRowLockRows(t *testing.T) {
 	none := func(q *bun.SelectQuery) *bun.SelectQuery { return q.Where("id > 100") }
 	if err := rowlock.LockRows(t.Context(), two, &accounts, none); err != nil || len(accounts) != 0 {
 		t.Errorf("LockRows = %+v, %v; want none and no error", accounts, err)
+	}
+	if _, err := two.ExecContext(t.Context(), aborting); err == nil {
+		t.Fatal("no error")
+	}
+	accounts = []rowAccount{{ID: 1}, {ID: 2}}
+	if err := rowlock.LockRows(t.Context(), two, &accounts, byKey); !errors.Is(err, locks.ErrInvalid) || len(accounts) != 2 {
+		t.Errorf("LockRows in an aborted transaction = %v with %d rows, want invalid with the two", err, len(accounts))
 	}
 }

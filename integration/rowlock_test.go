@@ -128,13 +128,15 @@ func TestARefusedRowLockLeavesTheTransactionAsItWas(t *testing.T) {
 			is    error
 			limit time.Duration
 		}{
-			{"NOWAIT", func(tx bun.IDB) error { return rowlock.Lock(t.Context(), tx, &rowAccount{ID: 1}, rowlock.NoWait()) }, locks.ErrHeld, 0},
+			{"NOWAIT", func(tx bun.IDB) error {
+				return rowlock.Lock(t.Context(), tx, &rowAccount{ID: 1}, rowlock.NoWait(), rowlock.WithLimit(time.Minute))
+			}, locks.ErrHeld, 0},
 			{"SKIP LOCKED", func(tx bun.IDB) error { return rowlock.Lock(t.Context(), tx, &rowAccount{ID: 1}, rowlock.SkipLocked()) }, locks.ErrHeld, 0},
 			{"the limit", func(tx bun.IDB) error {
 				return rowlock.Lock(t.Context(), tx, &rowAccount{ID: 1}, rowlock.WithLimit(limit))
 			}, locks.ErrHeld, limit},
 			{"rows", func(tx bun.IDB) error {
-				return rowlock.LockRows(t.Context(), tx, &[]rowAccount{}, first, rowlock.NoWait())
+				return rowlock.LockRows(t.Context(), tx, &[]rowAccount{}, first, rowlock.NoWait(), rowlock.WithLimit(time.Minute))
 			}, locks.ErrHeld, 0},
 			{"no row", func(tx bun.IDB) error { return rowlock.Lock(t.Context(), tx, &rowAccount{ID: 99}) }, sql.ErrNoRows, 0},
 			{"no row to skip", func(tx bun.IDB) error {
@@ -249,37 +251,45 @@ func TestARowLockBehindATableLock(t *testing.T) {
 	}
 	const limit = 50 * time.Millisecond
 	for name, policy := range map[string]rowlock.Option{"wait": rowlock.ForUpdate(), "NOWAIT": rowlock.NoWait(), "SKIP LOCKED": rowlock.SkipLocked()} {
-		err := rowlock.Lock(t.Context(), tx, &rowAccount{ID: 1}, policy, rowlock.WithLimit(limit))
-		var held *rowlock.HeldError
-		if !errors.As(err, &held) || held.Limit != limit {
-			t.Errorf("%s: err = %v, want held for longer than %v", name, err, limit)
+		for what, call := range map[string]func() error{
+			"Lock": func() error {
+				return rowlock.Lock(t.Context(), tx, &rowAccount{ID: 1}, policy, rowlock.WithLimit(limit))
+			},
+			"CheckPlan": func() error {
+				return rowlock.CheckPlan(t.Context(), tx, &rowAccount{ID: 1}, nil, policy, rowlock.WithLimit(limit))
+			},
+		} {
+			err := call()
+			var held *rowlock.HeldError
+			if !errors.As(err, &held) || held.Limit != limit {
+				t.Errorf("%s, %s: err = %v, want held for longer than %v", what, name, err, limit)
+			}
+			usable(t, db, tx, "0 0")
 		}
-		usable(t, db, tx, "0 0")
 	}
 }
 
 // What takes too long as a whole is no answer "held", and a shorter limit of the session's own is a fault as before.
 func TestARowLockThatTakesTooLong(t *testing.T) {
-	forEachDriver(t, func(t *testing.T, driver, dsn string) {
-		db := open(t, driver, dsn)
-		rowAccounts(t, db)
-		tx := rowTx(t, db, nil)
-		slow := func(q *bun.SelectQuery) *bun.SelectQuery { return q.Where("id = 1 AND pg_sleep(60) IS NOT NULL") }
-		accounts := []rowAccount{{}}
-		err := rowlock.LockRows(t.Context(), tx, &accounts, slow, rowlock.WithLimit(time.Millisecond))
-		if !errors.Is(err, locks.ErrBusy) || errors.Is(err, locks.ErrHeld) || len(accounts) != 0 {
-			t.Errorf("LockRows = %v with %d rows, want busy with none", err, len(accounts))
-		}
-		usable(t, db, tx, "0 0")
-		if _, err := tx.ExecContext(t.Context(), "SET LOCAL statement_timeout = '50ms'"); err != nil {
-			t.Fatal(err)
-		}
-		err = rowlock.LockRows(t.Context(), tx, &accounts, slow)
-		if err == nil || errors.Is(err, locks.ErrBusy) || errors.Is(err, locks.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("LockRows = %v, want the server's own error", err)
-		}
-		usable(t, db, tx, "0 50ms")
-	})
+	t.Parallel()
+	db := open(t, "pgx", postgres.Shared(t).Database(t))
+	rowAccounts(t, db)
+	tx := rowTx(t, db, nil)
+	slow := func(q *bun.SelectQuery) *bun.SelectQuery { return q.Where("id = 1 AND pg_sleep(60) IS NOT NULL") }
+	accounts := []rowAccount{{}}
+	err := rowlock.LockRows(t.Context(), tx, &accounts, slow, rowlock.WithLimit(time.Millisecond))
+	if !errors.Is(err, locks.ErrBusy) || errors.Is(err, locks.ErrHeld) || len(accounts) != 0 {
+		t.Errorf("LockRows = %v with %d rows, want busy with none", err, len(accounts))
+	}
+	usable(t, db, tx, "0 0")
+	if _, err := tx.ExecContext(t.Context(), "SET LOCAL statement_timeout = '1s'"); err != nil {
+		t.Fatal(err)
+	}
+	err = rowlock.LockRows(t.Context(), tx, &accounts, slow, rowlock.WithLimit(time.Minute))
+	if err == nil || errors.Is(err, locks.ErrBusy) || errors.Is(err, locks.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("LockRows = %v, want the server's own error", err)
+	}
+	usable(t, db, tx, "0 1s")
 }
 
 // The context's end during a wait is the context's error, and the row is free when its holder ends.
@@ -310,11 +320,15 @@ func TestTheContextEndsDuringARowLock(t *testing.T) {
 			limit = time.Second
 		}
 		canceller := rowTx(t, db, nil)
+		pid := inTx(t, canceller, "SELECT pg_backend_pid()::text")
+		waits := func() bool {
+			return scan[int](t, db, "SELECT count(*) FROM pg_stat_activity WHERE pid = ?::int AND wait_event_type = 'Lock'", pid) > 0
+		}
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
 		done := make(chan error, 1)
 		go func() { done <- rowlock.Lock(ctx, canceller, &rowAccount{ID: 1}, rowlock.WithLimit(limit)) }()
-		eventually(t, "the call waits, or its limit has passed", func() bool { return len(done) > 0 || waitingForLocks(t, db)() })
+		eventually(t, "the call waits, or its limit has passed", func() bool { return len(done) > 0 || waits() })
 		if len(done) > 0 {
 			want = locks.ErrHeld
 		}
@@ -366,8 +380,8 @@ func TestRowLockHandles(t *testing.T) {
 		tx := rowTx(t, db, nil)
 		hook.statements = nil
 		mustLock(t, tx, 1)
-		if len(hook.statements) != 3 {
-			t.Errorf("%d round trips, want 3: %q", len(hook.statements), hook.statements)
+		if len(hook.statements) != 1 {
+			t.Errorf("the hook saw %q, want the query alone", hook.statements)
 		}
 		other := func(q *bun.SelectQuery) *bun.SelectQuery { return q.Where("id = 2").Conn(db).For("SHARE") }
 		if err := rowlock.LockRows(t.Context(), tx, &[]rowAccount{}, other); err != nil {

@@ -23,6 +23,8 @@ type fake struct {
 	mu     sync.Mutex
 	answer func(statement string, args []driver.NamedValue) (yes bool, backend int64, err error)
 
+	executed []string // what had no answer to give
+
 	asked, opened, closed, looks atomic.Int64
 
 	// multiplexed has one backend behind all connections.
@@ -104,6 +106,14 @@ func (c *fakeConn) QueryContext(_ context.Context, statement string, args []driv
 		return nil, err
 	}
 	return &fakeRows{values: []driver.Value{yes, backend}}, nil
+}
+
+// ExecContext takes no notice of its context either.
+func (c *fakeConn) ExecContext(_ context.Context, statement string, _ []driver.NamedValue) (driver.Result, error) {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	c.f.executed = append(c.f.executed, statement)
+	return driver.RowsAffected(0), nil
 }
 
 type fakeTx struct{}

@@ -3,6 +3,7 @@ package advisory_test
 import (
 	"database/sql"
 	"errors"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	_ "modernc.org/sqlite"
 
+	"github.com/rowlease/rowlease/bunstore"
 	"github.com/rowlease/rowlease/bunstore/advisory"
 	"github.com/rowlease/rowlease/locks"
 )
@@ -33,20 +35,20 @@ func TestSQLiteIsRefused(t *testing.T) {
 	db := bun.NewDB(sqldb, sqlitedialect.New())
 	defer db.Close()
 	_, err = advisory.New(db)
-	invalid(t, "New", err, "db", "use a lease")
+	invalid(t, "New", err, "dialect", "use a lease")
 
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	invalid(t, "LockTx", advisory.LockTx(t.Context(), tx, "a"), "db", "use a lease")
-	invalid(t, "TryLockTx", advisory.TryLockTx(t.Context(), tx, "a"), "db", "use a lease")
+	invalid(t, "LockTx", advisory.LockTx(t.Context(), tx, "a"), "dialect", "use a lease")
+	invalid(t, "TryLockTx", advisory.TryLockTx(t.Context(), tx, "a"), "dialect", "use a lease")
 }
 
 func TestInvalid(t *testing.T) {
 	t.Parallel()
-	db, fake := newFake(t, nil)
+	db, fake := newFake(t, always(true, 7, nil))
 	for _, test := range []struct {
 		db     *bun.DB
 		option advisory.LockerOption
@@ -55,7 +57,9 @@ func TestInvalid(t *testing.T) {
 		{nil, nil, "db"},
 		{db, nil, "option"},
 		{db, advisory.WithPingInterval(advisory.MinPingInterval - 1), "ping interval"},
+		{db, advisory.WithPingInterval(math.MaxInt64), "ping interval"},
 		{db, advisory.WithCallLimit(0), "call limit"},
+		{db, advisory.WithCallLimit(math.MaxInt64), "call limit"},
 	} {
 		_, err := advisory.New(test.db, test.option)
 		invalid(t, "New", err, test.field, "must")
@@ -80,12 +84,17 @@ func TestInvalid(t *testing.T) {
 			invalid(t, name, call(bad), "resource", "must")
 		}
 		invalid(t, name, call("a", nil), "option", "must not be nil")
-		invalid(t, name, call("a", advisory.WithLimit(time.Millisecond-1)), "limit", "at least 1ms")
+		for _, limit := range []time.Duration{time.Millisecond - 1, 24*time.Hour + 1, math.MaxInt64} {
+			invalid(t, name, call("a", advisory.WithLimit(limit)), "limit", "from 1ms to 24h0m0s")
+		}
 		if strings.HasPrefix(name, "Try") {
 			invalid(t, name, call("a", advisory.WithLimit(time.Second)), "limit", "does not wait")
 		}
 	}
-	for name, handle := range map[string]bun.IDB{"nil": nil, "a *bun.DB": db, "a zero bun.Tx": bun.Tx{}, "a zero bun.Conn": bun.Conn{}} {
+	for name, handle := range map[string]bun.IDB{
+		"nil": nil, "a *bun.DB": db, "a zero bun.Tx": bun.Tx{}, "a zero bun.Conn": bun.Conn{},
+		"a nil *bunstore.Tx": (*bunstore.Tx)(nil), "a zero *bunstore.Tx": new(bunstore.Tx),
+	} {
 		invalid(t, name, advisory.LockTx(t.Context(), handle, "a"), "transaction", "must")
 		invalid(t, name, advisory.TryLockTx(t.Context(), handle, "a"), "transaction", "must")
 	}

@@ -34,7 +34,7 @@ func New(db *bun.DB, options ...LockerOption) (*Locker, error) {
 	if db == nil || db.DB == nil {
 		return nil, &locks.InvalidError{Field: "db", Reason: "must not be nil"}
 	}
-	if err := needPostgres(db.Dialect().Name()); err != nil {
+	if err := needPostgres(db.Dialect()); err != nil {
 		return nil, err
 	}
 	l := &Locker{db: db, interval: DefaultPingInterval, callLimit: DefaultCallLimit, looking: make(chan struct{}, 1)}
@@ -120,9 +120,9 @@ func (l *Locker) TryLock(ctx context.Context, name string, options ...Option) (*
 // server for some seconds, and is undone should it be granted.
 //
 // Waiters are served in their order, but for one that has waited 4 s: it steps back and asks again, and the server's
-// log has a line on it ("canceling statement due to lock timeout"). Two that wait for each other are told apart by
-// PostgreSQL, with [locks.ErrSerialization] for one of them, as far as each holds and waits in one session: two
-// sessions of one process may wait for each other up to the limit.
+// log has a line on it ("canceling statement due to lock timeout"). Under a statement_timeout of less than 8 s that is
+// after half of it. Two that wait for each other both do so up to their limits: each waits on another connection than
+// it holds, so PostgreSQL sees no deadlock. Where several names are locked, lock them in one order.
 func (l *Locker) Lock(ctx context.Context, name string, options ...Option) (*Session, error) {
 	return l.lock(ctx, name, false, options)
 }

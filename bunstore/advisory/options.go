@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/transaction"
 	"github.com/rowlease/rowlease/locks"
 )
 
@@ -30,12 +31,12 @@ func Shared() Option {
 	}
 }
 
-// WithLimit bounds the wait of [LockTx] and [Locker.Lock], 5 s by default, at least 1 ms. A try does not wait and
+// WithLimit bounds the wait of [LockTx] and [Locker.Lock], 5 s by default, from 1 ms to 24 h. A try does not wait and
 // refuses the option.
 func WithLimit(limit time.Duration) Option {
 	return func(r *request) error {
-		if limit < time.Millisecond {
-			return &locks.InvalidError{Field: "limit", Reason: fmt.Sprintf("must be at least 1ms, got %v", limit)}
+		if err := transaction.CheckLimit("limit", limit, time.Millisecond); err != nil {
+			return err
 		}
 		if r.try {
 			return &locks.InvalidError{Field: "limit", Reason: "has no meaning for a try: it does not wait"}
@@ -80,28 +81,21 @@ func (r request) what() string {
 // LockerOption configures a [Locker]. [New] returns the first bad one's error.
 type LockerOption func(*Locker) error
 
-// WithPingInterval sets how often a session looks whether its connection is still there, 5 s by default, at least
-// 100 ms. It also keeps the server's idle_session_timeout, where that is longer, from ending the session.
+// WithPingInterval sets how often a session looks whether its connection is still there, 5 s by default, from
+// 100 ms to 24 h. It also keeps the server's idle_session_timeout, where that is longer, from ending the session.
 func WithPingInterval(interval time.Duration) LockerOption {
 	return func(l *Locker) error {
-		if interval < MinPingInterval {
-			reason := fmt.Sprintf("must be at least %v, got %v", MinPingInterval, interval)
-			return &locks.InvalidError{Field: "ping interval", Reason: reason}
-		}
 		l.interval = interval
-		return nil
+		return transaction.CheckLimit("ping interval", interval, MinPingInterval)
 	}
 }
 
-// WithCallLimit bounds every call to the database, 5 s by default: a try, a ping, an unlock; and, beyond its limit, a
-// wait.
+// WithCallLimit bounds every call to the database, 5 s by default, from 1 ms to 24 h: a try, a ping, an unlock; and,
+// beyond its limit, a wait.
 func WithCallLimit(limit time.Duration) LockerOption {
 	return func(l *Locker) error {
-		if limit <= 0 {
-			return &locks.InvalidError{Field: "call limit", Reason: fmt.Sprintf("must be positive, got %v", limit)}
-		}
 		l.callLimit = limit
-		return nil
+		return transaction.CheckLimit("call limit", limit, time.Millisecond)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,8 +56,8 @@ func (s *Session) Context() context.Context { return s.ctx }
 // context's values, not its end: a caller that was cancelled is just the one whose lock must be freed. It is bounded
 // by [WithCallLimit] instead, twice that when a ping is under way.
 //
-// Errors: [*LostError] when the connection was lost before, or the server did not know of the lock; otherwise the
-// database's: the connection is then closed.
+// Errors: [*LostError] when the connection was lost, before or now, or the server did not know of the lock; otherwise
+// the database's, or the deadline of that limit: the connection is then closed.
 func (s *Session) Unlock(ctx context.Context) error {
 	s.once.Do(func() {
 		s.cancel(locks.ErrReleased)
@@ -76,6 +77,8 @@ func (s *Session) free(ctx context.Context) error {
 		return s.conn.unlock(ctx, s.request.form(unlockStatement), s.request.key)
 	}, func(bool) {}) // it has cleaned up itself
 	switch {
+	case connectionLost(ctx, err):
+		return s.lostBy(err)
 	case err != nil:
 		return dberror.Wrap(ctx, fmt.Sprintf("advisory: unlock %q", s.request.name), err)
 	case !freed:
@@ -108,6 +111,16 @@ func (s *Session) ping() error {
 	defer cancel()
 	_, err := bounded.Do(ctx, func() (*connection, error) { return s.conn, s.conn.ping(ctx) }, (*connection).discard)
 	return dberror.Wrap(ctx, "ping", err)
+}
+
+// connectionLost reports whether the error, other than by the context's end, is that of the connection or of a server
+// that has ended it: then PostgreSQL has freed the lock, nobody knows since when.
+func connectionLost(ctx context.Context, err error) bool {
+	if err == nil || dberror.ContextEnd(ctx) != nil {
+		return false
+	}
+	state := dberror.SQLState(err)
+	return state == "" || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P")
 }
 
 func (s *Session) lostBy(cause error) error { return &LostError{Name: s.request.name, Cause: cause} }

@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"slices"
@@ -153,7 +154,7 @@ func TestWhatBecomesOfTheConnection(t *testing.T) {
 		{"a fault in a wait", "wait", true, 0, fault, fault, 1},
 		{"freed", "unlock", true, 7, nil, nil, 0},
 		{"not freed", "unlock", false, 7, nil, locks.ErrLost, 1},
-		{"a fault in an unlock", "unlock", true, 0, fault, fault, 1},
+		{"a fault in an unlock", "unlock", true, 0, stateError("XX000"), stateError("XX000"), 1},
 		{"unlocked by another backend", "unlock", true, 8, nil, advisory.ErrPooler, 1},
 		{"a fault in a ping", "ping", true, 0, fault, fault, 1},
 		{"another backend answers a ping", "ping", true, 8, nil, advisory.ErrPooler, 1},
@@ -185,6 +186,33 @@ func TestWhatBecomesOfTheConnection(t *testing.T) {
 				}
 				f.counts(t, 1, test.closed)
 			})
+		})
+	}
+}
+
+// What is lost by the time of the unlock is told as lost also where no ping has found it; what the server refuses is not.
+func TestALossThatTheUnlockFinds(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		lost bool
+	}{
+		{"the connection", errors.New("connection reset"), true},
+		{"a closed connection", sql.ErrConnDone, true},
+		{"a backend that was ended", stateError("57P01"), true},
+		{"a connection that the server gave up", stateError("08006"), true},
+		{"a statement that was ended", stateError("57014"), false},
+		{"a fault of the server", stateError("XX000"), false},
+	} {
+		bubble(t, func(t *testing.T, locker *advisory.Locker, f *fake) {
+			session := mustLock(t, locker)
+			f.answers(always(true, 0, test.err))
+			err := session.Unlock(t.Context())
+			var lost *advisory.LostError
+			if errors.As(err, &lost) != test.lost || errors.Is(err, locks.ErrLost) != test.lost || !errors.Is(err, test.err) {
+				t.Errorf("%s: Unlock = %v, want a LostError: %t", test.name, err, test.lost)
+			}
+			f.counts(t, 1, 1)
 		})
 	}
 }

@@ -4,20 +4,23 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // The statements take the shared form of PostgreSQL's functions where the lock is shared. $1 is the key; it stands in
 // parentheses since a driver that writes arguments into the text would have the cast bind closer than a minus. $2 is
 // the longest wait, in milliseconds as text.
 const (
+	// The longest wait, or half the session's statement_timeout where that is less: its error would not tell that it was
+	// a lock, and could come after a grant.
+	limitLockTimeout = `set_config('lock_timeout', greatest(1, least(($2)::text::int,
+    nullif(500 * extract(epoch FROM current_setting('statement_timeout')::interval), 0)))::int::text, true)`
+
 	tryTxStatement = `SELECT pg_try_advisory_xact_lock(($1)::bigint), pg_backend_pid()`
 
 	// One round trip, after which lock_timeout is what it was. Each step needs the one before, and so comes after it.
 	waitTxStatement = `WITH before AS MATERIALIZED (SELECT current_setting('lock_timeout') AS lock_timeout),
-limited AS MATERIALIZED (SELECT lock_timeout, set_config('lock_timeout', $2, true) AS done FROM before),
+limited AS MATERIALIZED (SELECT lock_timeout, ` + limitLockTimeout + ` AS done FROM before),
 taken AS MATERIALIZED (SELECT lock_timeout,
     pg_advisory_xact_lock(CASE WHEN done IS NOT NULL THEN ($1)::bigint END)::text AS done FROM limited)
 SELECT set_config('lock_timeout', CASE WHEN done IS NOT NULL THEN lock_timeout END, true) IS NOT NULL, pg_backend_pid()
@@ -27,7 +30,7 @@ FROM taken`
 
 	// The wait is for the lock of the statement's own transaction; then the session's is there for the taking. A lock
 	// of the session that is granted just as the wait is broken off would survive the error.
-	waitStatement = `WITH limited AS MATERIALIZED (SELECT set_config('lock_timeout', $2, true) AS done),
+	waitStatement = `WITH limited AS MATERIALIZED (SELECT ` + limitLockTimeout + ` AS done),
 waited AS MATERIALIZED (SELECT
     pg_advisory_xact_lock(CASE WHEN done IS NOT NULL THEN ($1)::bigint END)::text AS done FROM limited)
 SELECT pg_advisory_lock(CASE WHEN done IS NOT NULL THEN ($1)::bigint END)::text IS NOT NULL, pg_backend_pid()
@@ -51,11 +54,6 @@ func (r request) form(statement string) string {
 		return sharedForm.Replace(statement)
 	}
 	return statement
-}
-
-// milliseconds rounds up: 0 would be no limit at all.
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
 type querier interface {

@@ -2,11 +2,10 @@ package advisory
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect"
+	"github.com/uptrace/bun/schema"
 
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/bunstore/internal/transaction"
@@ -33,12 +32,16 @@ func TryLockTx(ctx context.Context, tx bun.IDB, name string, options ...Option) 
 
 // LockTx is [TryLockTx] that waits, for [WithLimit] at most (5 s by default) beside that call's limit. When that is
 // over it answers [*locks.HeldError], and the transaction is as it was before: the wait runs in a savepoint. When the
-// context ends first, the connection may be broken, and the transaction can only be rolled back.
+// context ends first, the connection may be broken, and the transaction can then only be rolled back; where it is not,
+// the savepoint is undone all the same, which has that call's limit of its own.
 //
 // Waiters are served in their order, but for one that has waited 4 s: it steps back and asks again, and the server's
-// log has a line on it ("canceling statement due to lock timeout"). Two transactions that wait for each other are told
-// apart by PostgreSQL, with [locks.ErrSerialization] for one of them. The transaction's lock_timeout does not count
-// here, and stays what it is.
+// log has a line on it ("canceling statement due to lock timeout"). Under a statement_timeout of less than 8 s that is
+// after half of it. The transaction's lock_timeout does not count here, and stays what it is.
+//
+// Two transactions that wait for each other are told apart by PostgreSQL, with [locks.ErrSerialization] for one of them.
+// It looks for such a deadlock after deadlock_timeout, 1 s by default; where that is longer than the single wait, 4 s or
+// more, or the limit is shorter, both waits end by their limits, as held.
 //
 // Under REPEATABLE READ and SERIALIZABLE the snapshot is from before the wait, see [TryLockTx].
 func LockTx(ctx context.Context, tx bun.IDB, name string, options ...Option) error {
@@ -55,7 +58,7 @@ func lockTx(ctx context.Context, tx bun.IDB, name string, try bool, options []Op
 	if err != nil {
 		return err
 	}
-	if err := needPostgres(tx.Dialect().Name()); err != nil {
+	if err := needPostgres(tx.Dialect()); err != nil {
 		return err
 	}
 	limit := DefaultCallLimit
@@ -94,37 +97,17 @@ func (r request) tryTx(ctx context.Context, q transaction.Querier, conn bool) (b
 	return try()
 }
 
-const savepoint = "rowlease_advisory"
-
 // inSavepoint undoes what take did unless it was granted, and leaves no savepoint behind.
-func inSavepoint(ctx context.Context, q transaction.Querier, take func() (bool, error)) (bool, error) {
-	if _, err := q.ExecContext(ctx, "SAVEPOINT "+savepoint); err != nil {
-		return false, err
-	}
-	granted, err := take()
-	if granted && err == nil {
-		_, err := q.ExecContext(ctx, "RELEASE SAVEPOINT "+savepoint)
-		return err == nil, err
-	}
-	if dberror.ContextEnd(ctx) != nil {
-		return false, err // the connection may have an answer on its way: nothing more is asked of it
-	}
-	const undo = "ROLLBACK TO SAVEPOINT " + savepoint + "; RELEASE SAVEPOINT " + savepoint
-	if _, undone := q.ExecContext(ctx, undo); undone != nil {
-		return false, errors.Join(err, undone)
-	}
-	return false, err
+func inSavepoint(ctx context.Context, q transaction.Querier, take func() (bool, error)) (granted bool, err error) {
+	savepoint := transaction.Savepoint{Name: "rowlease_advisory", Limit: DefaultCallLimit}
+	err = savepoint.Do(ctx, q, func() (bool, error) {
+		granted, err = take()
+		return granted, err
+	})
+	return granted && err == nil, err
 }
 
-func needPostgres(name dialect.Name) error {
-	switch name {
-	case dialect.PG:
-		return nil
-	case dialect.SQLite:
-		return &locks.InvalidError{
-			Field: "db", Reason: "must be PostgreSQL: SQLite has no advisory locks; use a lease (locks.New on a " +
-				"bunstore.Store), or BEGIN IMMEDIATE, which keeps every other writer out",
-		}
-	}
-	return &locks.InvalidError{Field: "db", Reason: "must be PostgreSQL, got " + name.String()}
+func needPostgres(d schema.Dialect) error {
+	return transaction.NeedPostgres(d, "SQLite has no advisory locks; use a lease (locks.New on a bunstore.Store), "+
+		"or BEGIN IMMEDIATE, which keeps every other writer out")
 }

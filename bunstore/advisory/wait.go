@@ -2,13 +2,15 @@ package advisory
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
+	"github.com/rowlease/rowlease/bunstore/internal/transaction"
 )
 
-// waitSlice is the longest single wait on the server. Drivers may stop reading after a while whatever the context
-// allows (pgdriver: 10 s by default), and hosts set statement_timeout, often to 5 s.
+// waitSlice is the longest single wait on the server, which waits less under a short statement_timeout. Drivers may stop
+// reading after a while whatever the context allows (pgdriver: 10 s by default).
 const waitSlice = 4 * time.Second
 
 // wait asks until the lock is granted or the limit is over, at least once. Each ask waits on the server, for slice at
@@ -22,7 +24,7 @@ func wait(
 		granted, err := func() (bool, error) {
 			ctx, cancel := context.WithTimeout(ctx, slice+callLimit)
 			defer cancel()
-			return ask(ctx, milliseconds(slice))
+			return ask(ctx, strconv.FormatInt(transaction.Milliseconds(slice), 10))
 		}()
 		if !dberror.IsSQLState(err, dberror.LockNotAvailable) {
 			return granted, err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/uptrace/bun"
-	"github.com/uptrace/bun/dialect"
 
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/bunstore/internal/transaction"
@@ -33,70 +32,52 @@ func newCall(tx bun.IDB, options []Option) (call, error) {
 	if err != nil {
 		return call{}, err
 	}
-	switch name := tx.Dialect().Name(); name {
-	case dialect.PG:
-	case dialect.SQLite:
-		return call{}, &locks.InvalidError{Field: "dialect", Reason: "must be PostgreSQL: SQLite has no row locks. " +
-			"Begin the transaction with BEGIN IMMEDIATE, which keeps every other writer out, or guard a lease in it"}
-	default:
-		return call{}, &locks.InvalidError{Field: "dialect", Reason: fmt.Sprintf("must be PostgreSQL, got %v", name)}
+	if err := transaction.NeedPostgres(tx.Dialect(), "SQLite has no row locks. "+
+		"Begin the transaction with BEGIN IMMEDIATE, which keeps every other writer out, or guard a lease in it"); err != nil {
+		return call{}, err
 	}
 	c, err := newConfig(options)
 	return call{config: c, tx: tx, conn: q.(bun.IConn)}, err
 }
 
-// The three statements around a call's own. RELEASE keeps what SET LOCAL did since the savepoint, so the timeouts of
-// before have to be put back by hand; a parameter of our own carries them, which costs no round trip. ROLLBACK TO puts
-// everything back. Several statements in one text and no argument: drivers send that as it is, in one message.
+// What runs with the savepoint's own statements. Its release keeps what SET LOCAL did since, so the timeouts of before
+// have to be put back by hand; a parameter of our own carries them, which costs no round trip. It is a stack: a model's
+// hook may lock another row within. A roll back to the savepoint puts everything back.
 const (
-	saveAndLimit = `SAVEPOINT rowlease_rowlock;
-SELECT set_config('rowlease.lock_timeout', current_setting('lock_timeout'), true),
-       set_config('rowlease.statement_timeout', current_setting('statement_timeout'), true);
+	limitTimeouts = `SELECT set_config('rowlease.timeouts', concat_ws(' ', current_setting('lock_timeout'),
+       current_setting('statement_timeout'), nullif(current_setting('rowlease.timeouts', true), '')), true);
 SELECT set_config('lock_timeout', '%[1]d', true),
        set_config('statement_timeout', CASE WHEN s::interval > interval '0' AND s::interval < interval '%[2]d ms'
                                             THEN s ELSE '%[2]d' END, true)
-FROM current_setting('rowlease.statement_timeout') AS s`
-	restoreAndRelease = `SELECT set_config('lock_timeout', current_setting('rowlease.lock_timeout'), true),
-       set_config('statement_timeout', current_setting('rowlease.statement_timeout'), true);
-RELEASE SAVEPOINT rowlease_rowlock`
-	rollBack = `ROLLBACK TO SAVEPOINT rowlease_rowlock; RELEASE SAVEPOINT rowlease_rowlock`
+FROM current_setting('statement_timeout') AS s`
+	restoreTimeouts = `SELECT set_config('lock_timeout', split_part(t, ' ', 1), true),
+       set_config('statement_timeout', split_part(t, ' ', 2), true),
+       set_config('rowlease.timeouts', substr(t, length(split_part(t, ' ', 1) || split_part(t, ' ', 2)) + 3), true)
+FROM current_setting('rowlease.timeouts') AS t`
 )
 
 // lock runs the statement that locks, with the limit.
 func (c call) lock(ctx context.Context, table string, statement func(context.Context) error) error {
-	limit := fmt.Sprintf(saveAndLimit, milliseconds(c.limit), milliseconds(c.limit+overrun))
 	what := fmt.Sprintf("rowlock: lock rows of %q", table)
-	return c.within(ctx, what, limit, restoreAndRelease, func(ctx context.Context) error {
-		sent := time.Now()
-		err := statement(ctx)
-		return c.answer(ctx, what, table, err, time.Since(sent))
-	})
+	return c.within(ctx, what, table, "", true, statement)
 }
 
-// within runs the statement between one that opens the savepoint and one that closes it, and leaves no savepoint
-// behind. The error has a name to branch on.
-func (c call) within(ctx context.Context, what, open, shut string, statement func(context.Context) error) error {
+// within runs the statement with the limit, in a savepoint that it leaves nothing of. What was set first, and what the
+// statement did, goes too unless it is to be kept. The error has a name to branch on.
+func (c call) within(ctx context.Context, what, table, first string, keep bool, statement func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.limit+overrun+answerLimit)
 	defer cancel()
-	if err := c.exec(ctx, open); err != nil {
-		// Without an answer of the server nothing was sent, as on a context that has ended, and a roll back to a savepoint
-		// which is not there would abort the transaction; or the connection is lost.
-		if dberror.SQLState(err) != "" && !dberror.IsSQLState(err, dberror.NoTransaction, dberror.TransactionAborted) {
-			_ = c.undo(ctx) // if the savepoint was made; if not, the transaction is aborted and this harms nothing
-		}
-		return dberror.Wrap(ctx, what, err)
+	savepoint := transaction.Savepoint{
+		Name:  "rowlease_rowlock",
+		Begin: first + fmt.Sprintf(limitTimeouts, transaction.Milliseconds(c.limit), transaction.Milliseconds(c.limit+overrun)),
+		End:   restoreTimeouts,
+		Limit: answerLimit,
 	}
-	err := statement(ctx)
-	if err == nil {
-		err = c.exec(ctx, shut)
-	}
-	if err == nil {
-		return nil
-	}
-	if lost := c.undo(ctx); lost != nil {
-		// Only the text of the first error: "held" would promise that the transaction can go on.
-		return dberror.Wrap(ctx, what, fmt.Errorf("the transaction is lost: %w (after: %s)", lost, err.Error()))
-	}
+	err := savepoint.Do(ctx, c.conn, func() (bool, error) {
+		sent := time.Now()
+		err := statement(ctx)
+		return keep, c.answer(ctx, what, table, err, time.Since(sent))
+	})
 	return dberror.Wrap(ctx, what, err)
 }
 
@@ -118,21 +99,4 @@ func (c call) answer(ctx context.Context, what, table string, err error, took ti
 		}
 	}
 	return err
-}
-
-// undo rolls back to the savepoint, also when the caller has gone: the transaction may go on.
-func (c call) undo(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
-	defer cancel()
-	return c.exec(ctx, rollBack)
-}
-
-func (c call) exec(ctx context.Context, statements string) error {
-	_, err := c.tx.ExecContext(ctx, statements)
-	return err
-}
-
-// milliseconds rounds up: 0 would mean without a limit.
-func milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -17,8 +17,9 @@
 // back, and it ends with the connection. No refusal spoils the transaction: each call runs in a savepoint of its own,
 // so that a row that is held, a limit that passed or a faulty condition leaves the transaction as it was, lock_timeout
 // and statement_timeout included. Everything runs on the transaction's connection, never on a replica, in three round
-// trips (four where [SkipLocked] finds no row by its key); a query hook of the [bun.DB] sees them. In the session two
-// parameters of our own stay known, and empty: rowlease.lock_timeout and rowlease.statement_timeout.
+// trips (four where [SkipLocked] finds no row by its key). A query hook of the [bun.DB] sees the query, not what makes
+// and ends the savepoint; when a hook panics that is undone too. In the session one parameter of our own stays known,
+// and empty: rowlease.timeouts.
 //
 // # What it does not
 //

@@ -54,8 +54,8 @@ type Condition = func(*bun.SelectQuery) *bun.SelectQuery
 //		return q.Where("state = 'ready'").Order("id").Limit(10)
 //	}, rowlock.SkipLocked())
 //
-// It locks all of them or, on an error, none; the slice is empty then. Only the model's table is locked, no joined one.
-// Give an order, so that two such calls cannot deadlock, and see that an index serves the condition: [CheckPlan].
+// It locks all of them or, on an error, none; the slice is then empty or, where the database was not asked for the rows,
+// as it was. Only the model's table is locked, no joined one. Give an order, so that two such calls cannot deadlock, and see that an index serves the condition: [CheckPlan].
 //
 // Under READ COMMITTED a row that was changed while the call waited is looked at again, and left out if the condition
 // no longer holds: fewer rows than the query's limit may come, and in the order of what they were before. The strength,
@@ -70,8 +70,12 @@ func LockRows(ctx context.Context, tx bun.IDB, rows any, condition Condition, op
 	if err != nil {
 		return err
 	}
-	err = c.lock(ctx, query.GetTableName(), func(ctx context.Context) error { return query.Scan(ctx) })
-	if err != nil {
+	asked := false
+	err = c.lock(ctx, query.GetTableName(), func(ctx context.Context) error {
+		asked = true
+		return query.Scan(ctx)
+	})
+	if err != nil && asked {
 		reflect.ValueOf(rows).Elem().SetLen(0) // some may have come before the one that was refused
 	}
 	return err

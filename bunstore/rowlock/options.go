@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/transaction"
 	"github.com/rowlease/rowlease/locks"
 )
 
 // DefaultLimit is how long a call waits for a lock unless [WithLimit] says otherwise.
 const DefaultLimit = 5 * time.Second
-
-const maxLimit = 24 * time.Hour
 
 // The words of SQL for a row that is locked.
 const (
@@ -87,12 +86,8 @@ func policy(p string) Option {
 // connection after its own ReadTimeout, 10 s by default: a longer limit needs a longer one.
 func WithLimit(limit time.Duration) Option {
 	return option(func(c *config) error {
-		if limit < time.Millisecond || limit > maxLimit {
-			reason := fmt.Sprintf("must be from 1ms to %v, got %v", maxLimit, limit)
-			return &locks.InvalidError{Field: "limit", Reason: reason}
-		}
 		c.limit = limit
-		return nil
+		return transaction.CheckLimit("limit", limit, time.Millisecond)
 	})
 }
 

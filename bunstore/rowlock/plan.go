@@ -15,8 +15,9 @@ import (
 //
 // Databases under test are small, and of a small table the planner reads the whole whatever indexes there are. So it is
 // asked with enable_seqscan off, which is restored: what it scans then, no index serves. CheckPlan does not tell
-// whether the planner will take the index on the real data, nor whether it is a good one. Other errors are those of
-// [Lock].
+// whether the planner will take the index on the real data, nor whether it is a good one: also of an index whose first
+// column has no condition, all is read. Other errors are those of [Lock]; it too waits, up to the limit, for a lock on
+// the whole table.
 //
 // PostgreSQL documentation: 20.7.1 "Planner Method Configuration", EXPLAIN.
 func CheckPlan(ctx context.Context, tx bun.IDB, model any, condition Condition, options ...Option) error {
@@ -35,7 +36,7 @@ func CheckPlan(ctx context.Context, tx bun.IDB, model any, condition Condition, 
 	}
 	var scans []Scan
 	what := fmt.Sprintf("rowlock: check the plan for %q", query.GetTableName())
-	err = c.within(ctx, what, withoutSeqscan, rollBack, func(ctx context.Context) error {
+	err = c.within(ctx, what, query.GetTableName(), withoutSeqscan, false, func(ctx context.Context) error {
 		plan, err := c.plan(ctx, query)
 		if err != nil {
 			return err
@@ -91,7 +92,7 @@ type planNode struct {
 }
 
 const (
-	withoutSeqscan = `SAVEPOINT rowlease_rowlock; SET LOCAL enable_seqscan = off`
+	withoutSeqscan = "SET LOCAL enable_seqscan = off;\n"
 	// VERBOSE tells the schema.
 	explain = `EXPLAIN (VERBOSE, COSTS OFF, FORMAT JSON) ?`
 	// The whole of a partial index is what its condition selects.

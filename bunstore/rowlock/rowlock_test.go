@@ -15,6 +15,7 @@ import (
 	"github.com/uptrace/bun/schema"
 	_ "modernc.org/sqlite"
 
+	"github.com/rowlease/rowlease/bunstore"
 	"github.com/rowlease/rowlease/bunstore/rowlock"
 	"github.com/rowlease/rowlease/locks"
 )
@@ -94,7 +95,7 @@ func TestWithoutATransaction(t *testing.T) {
 	}
 	for what, handle := range map[string]bun.IDB{
 		"nil": nil, "a zero Tx": bun.Tx{}, "a nil Tx": (*bun.Tx)(nil), "a zero Conn": bun.Conn{}, "a pool": db,
-		"one that is over": tx,
+		"one that is over": tx, "a nil *bunstore.Tx": (*bunstore.Tx)(nil), "a zero *bunstore.Tx": new(bunstore.Tx),
 	} {
 		for name, err := range calls(t.Context(), handle) {
 			isInvalid(t, name+" on "+what, err, "transaction", "")

@@ -1,4 +1,5 @@
-// Package transaction looks at the handles that bun has on a caller's transaction.
+// Package transaction looks at the handles that bun has on a caller's transaction, and does a part of one so that it can
+// be undone alone.
 package transaction
 
 import (
@@ -22,8 +23,9 @@ type Querier interface {
 type Wrapper interface{ Unwrap() bun.IDB }
 
 // Of returns what lies under bun's handle on a transaction: a [bun.Tx], that of a savepoint too, or a [bun.Conn] on
-// which the caller has begun one by hand (conn is then true: nobody but the database knows whether it is open). Errors: an [*locks.InvalidError] for the transaction: nil, zero, and a
-// *bun.DB, each of whose statements may run on another connection.
+// which the caller has begun one by hand (conn is then true: nobody but the database knows whether it is open). Errors:
+// an [*locks.InvalidError] for the transaction: nil, zero, and a *bun.DB, each of whose statements may run on another
+// connection.
 func Of(handle bun.IDB) (q Querier, conn bool, err error) {
 	const field = "transaction"
 	switch h := handle.(type) {
@@ -62,6 +64,8 @@ func Of(handle bun.IDB) (q Querier, conn bool, err error) {
 func Usable(handle bun.IDB) error {
 	ok := handle != nil
 	switch h := handle.(type) {
+	case Wrapper:
+		return Usable(h.Unwrap())
 	case *bun.DB:
 		ok = h != nil
 	case bun.Tx:
