@@ -25,19 +25,22 @@ type ownTx struct {
 	free             func() // after the end
 }
 
-// begin begins a transaction whose context is ctx: database/sql rolls it back when that ends.
+// begin begins a transaction that outlives ctx until it is ended here. Were it ctx's, database/sql would roll it back on a
+// goroutine of its own, and whoever was told of the end could meet it still at work.
 func (s *Store) begin(ctx context.Context, opts *sql.TxOptions) (*ownTx, error) {
 	if s.db.Dialect().Name() == dialect.SQLite {
 		return s.beginImmediate(ctx, opts)
 	}
 	limited, cancel := context.WithTimeout(ctx, s.config.callLimit)
 	defer cancel()
-	tx, err := bounded.Do(limited, func() (bun.Tx, error) { return s.db.BeginTx(ctx, opts) },
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	tx, err := bounded.Do(limited, func() (bun.Tx, error) { return s.db.BeginTx(life, opts) },
 		func(tx bun.Tx) { _ = tx.Rollback() }) // begun after all, for nobody
 	if err != nil {
+		end()
 		return nil, err
 	}
-	return &ownTx{ctx, tx, s.config.callLimit, tx.Commit, tx.Rollback, func() {}}, nil
+	return &ownTx{ctx, tx, s.config.callLimit, tx.Commit, tx.Rollback, end}, nil
 }
 
 // beginImmediate begins as a writer, so that nothing that the transaction does can meet the snapshot conflict. It

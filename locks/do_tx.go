@@ -9,7 +9,7 @@ import "context"
 // than the TTL.
 //
 // Errors: those of [Locker.TryAcquireTx], in which case fn was not run; fn's; [*LostError] when the lease ended before fn
-// returned; or that of begin or commit. It does not try again: a fault that is [ErrRetryable] is worth a new call. A fn
+// returned, and [ErrMaxHold] when its longest time was over; or that of begin or commit. It does not try again: a fault that is [ErrRetryable] is worth a new call. A fn
 // that releases the lease itself need not: by [Lease.Release] it is then freed after the commit, in the background.
 func (l *Locker) TryDoTx(
 	ctx context.Context, transactor Transactor, resource string,
@@ -88,6 +88,9 @@ func (l *Locker) doTx(
 		defer cancel(nil)
 		defer context.AfterFunc(lease.ctx, func() { cancel(lease.Err()) })()
 		if err := fn(work, tx, lease); err != nil {
+			return err
+		}
+		if err := lease.loss(); err != nil {
 			return err
 		}
 		if lease.isReleased() { // by fn

@@ -335,3 +335,20 @@ func TestTryDoTxWhoseWorkReleases(t *testing.T) {
 		})
 	}
 }
+
+// Work that goes on past its lease is rolled back, also where it has released what was lost and says that all is well.
+func TestTryDoTxWhoseWorkReleasesWhatWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		locker := newLocker(t, store)
+		err := locker.TryDoTx(t.Context(), store, "invoice:42", func(_ context.Context, _ locks.Tx, lease *locks.Lease) error {
+			time.Sleep(locks.DefaultTTL)
+			wantErr(t, lease.Release(context.Background()), locks.ErrLost)
+			return nil
+		})
+		wantErr(t, err, locks.ErrLost)
+		if n := store.Rows(); n != 0 {
+			t.Errorf("%d rows, want none", n)
+		}
+	})
+}

@@ -10,6 +10,7 @@ func txFaults() []faultCase {
 		held       = "TxAcquire/held leaves the transaction usable, and nothing behind"
 		race       = "TxAcquire/a lost race leaves the transaction usable, and nothing behind"
 		again      = "TxAcquire/a retry finds its pending grant, and a new attempt is a new one"
+		found      = "TxAcquire/a grant found again is kept from others until the transaction ends"
 		ended      = "TxAcquire/an ended lease is taken over with the commit, and as it was after a rollback"
 		own        = "TxAcquire/the owner's new grant replaces the old one with the commit"
 		runs       = "TxAcquire/the lease's time runs from the acquire, not from the transaction's begin"
@@ -47,6 +48,7 @@ func txFaults() []faultCase {
 		atOnce     = "All/of two at once that overlap one gets all, and nobody sees a part"
 	)
 	return []faultCase{
+		{"a grant found again is not the transaction's", []string{found}},
 		// What a transaction does, and how it ends.
 		{"changes in a transaction are seen at once", []string{
 			seen, rollback, savepoint, released, ended, own, renew, notRenewed, release, notFreed, reacquire, all, commits, fails, panics,

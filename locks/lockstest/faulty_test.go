@@ -186,6 +186,12 @@ func (s *faulty) acquire(q locks.Request, in place) (locks.Lock, error) {
 		same := s.fold(r.attempt) == s.fold(q.Attempt) && !s.has("attempts are ignored")
 		switch own := s.fold(r.lock.Owner) == s.fold(q.Owner); {
 		case same && (own || s.has("attempts are known across owners")):
+			if t, ok := in.(*faultyTx); ok && !s.has("a grant found again is not the transaction's") {
+				if err := in.closed(key, r); err != nil {
+					return locks.Lock{}, err
+				}
+				t.lock(key, false)
+			}
 			return s.record(r), nil
 		case !own || s.has("an owner is held by itself"):
 			holder := s.record(r)

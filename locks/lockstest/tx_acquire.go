@@ -18,6 +18,7 @@ func txAcquirePromises() []promise {
 		{name: "a lost race leaves the transaction usable, and nothing behind", stores: 4, test: txAcquireRace},
 		{name: "transactions on different resources do not meet", test: txAcquireApart},
 		{name: "a retry finds its pending grant, and a new attempt is a new one", test: txAcquireAgain},
+		{name: "a grant found again is kept from others until the transaction ends", test: txAcquireFound},
 		{name: "an ended lease is taken over with the commit, and as it was after a rollback", test: txAcquireEnded},
 		{name: "the owner's new grant replaces the old one with the commit", test: txAcquireOwn},
 		{name: "the lease's time runs from the acquire, not from the transaction's begin", test: txAcquireTime},
@@ -138,6 +139,18 @@ func txAcquireAgain(c *check) {
 	c.commit(tx)
 	c.wantStored(second)
 	c.wantRows(1)
+}
+
+func txAcquireFound(c *check) {
+	c.needsManyWriters() // the back door writes beside the transaction
+	request := c.request(resource, "worker-1")
+	first := c.grant(c.b, request)
+	tx := c.begin(c.a)
+	c.wantSame("the retry", c.grantTx(tx, request), first)
+	c.expire(resource)
+	c.wantExcluded(resource, nil)
+	c.commit(tx)
+	c.acquire(c.b, resource, "worker-2")
 }
 
 func txAcquireEnded(c *check) {

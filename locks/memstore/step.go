@@ -18,6 +18,13 @@ func (s *Store) acquire(t *transaction, request locks.Request) (locks.Lock, erro
 	r := s.row(t, request.Resource)
 	live := r.live(now)
 	if live && r.owner == request.Owner && r.attempt == request.Attempt {
+		if t == nil {
+			return r.lock(now), nil
+		}
+		if s.others(t, request.Resource) != (interest{}) {
+			return locks.Lock{}, locks.Held(request.Resource, nil)
+		}
+		t.top().claims[request.Resource] = struct{}{} // a part of the transaction, as what it is granted anew
 		return r.lock(now), nil
 	}
 	if live && r.owner != request.Owner || s.others(t, request.Resource) != (interest{}) {

@@ -12,6 +12,7 @@ type transaction struct {
 type level struct {
 	changes map[string]*row     // by resource; nil where the row is deleted
 	guards  map[string]struct{} // by resource
+	claims  map[string]struct{} // by resource: what an acquire has found again
 	onEnd   []func(locks.Outcome)
 
 	into    *level        // where a savepoint was released into
@@ -19,7 +20,7 @@ type level struct {
 }
 
 func newLevel() *level {
-	return &level{changes: make(map[string]*row), guards: make(map[string]struct{})}
+	return &level{changes: make(map[string]*row), guards: make(map[string]struct{}), claims: make(map[string]struct{})}
 }
 
 func (l *level) open() bool { return l.into == nil && l.outcome == 0 }
@@ -51,6 +52,15 @@ func (t *transaction) guards(resource string) bool {
 	return false
 }
 
+func (t *transaction) claims(resource string) bool {
+	for _, l := range t.levels {
+		if _, ok := l.claims[resource]; ok {
+			return true
+		}
+	}
+	return false
+}
+
 // release puts what was done since the level was begun into the one around it.
 func (t *transaction) release(depth int) {
 	outer := t.levels[depth-1]
@@ -60,6 +70,9 @@ func (t *transaction) release(depth int) {
 		}
 		for resource := range l.guards {
 			outer.guards[resource] = struct{}{}
+		}
+		for resource := range l.claims {
+			outer.claims[resource] = struct{}{}
 		}
 		outer.onEnd = append(outer.onEnd, l.onEnd...)
 		l.into = outer
@@ -82,7 +95,7 @@ func (t *transaction) end(depth int, outcome locks.Outcome) []func(locks.Outcome
 type interest struct {
 	changed  bool // it was acquired, renewed or released there
 	replaced bool // it was acquired or released there: the grant that others see may be gone
-	guarded  bool
+	guarded  bool // or found again by an acquire
 }
 
 // others returns what the open transactions other than t have to do with the resource. There are few at a time: they
@@ -98,7 +111,7 @@ func (s *Store) others(t *transaction, resource string) interest {
 			committed := s.rows[resource]
 			found.replaced = found.replaced || r == nil || committed == nil || r.token != committed.token
 		}
-		found.guarded = found.guarded || other.guards(resource)
+		found.guarded = found.guarded || other.guards(resource) || other.claims(resource)
 	}
 	return found
 }
