@@ -329,8 +329,10 @@ func TestAcquireAllWhoseContextEnds(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || granted != nil || errors.Is(err, locks.ErrHeld) {
 			t.Errorf("AcquireAll = %+v, %v; want context.DeadlineExceeded", granted, err)
 		}
-		exec(t, db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`)
-		eventually(t, "the call's gates are open", func() bool { return gates(t, db) == 0 })
+		eventually(t, "the call's gates are open", func() bool {
+			exec(t, db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`)
+			return gates(t, db) == 0
+		})
 		if n := scan[int](t, db, "SELECT count(*) FROM distributed_locks"); n != 0 {
 			t.Errorf("%d rows, want none", n)
 		}

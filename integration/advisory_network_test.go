@@ -31,7 +31,7 @@ func TestAdvisorySessionOnABadNetwork(t *testing.T) {
 			session := lockEventually(t, pinging, "a")
 			p.HoldRequests(true)
 			p.HoldReplies(true)
-			<-session.Context().Done()
+			within(t, "the holder is told", session.Context().Done())
 			if err := session.Unlock(t.Context()); !errors.Is(err, locks.ErrLost) {
 				t.Errorf("Unlock = %v, want ErrLost", err)
 			}

@@ -154,7 +154,7 @@ func TestAdvisorySession(t *testing.T) {
 			if again := scan[int](t, db, "SELECT pg_backend_pid()"); again != backend {
 				t.Errorf("backend %d after a refusal, want %d", again, backend)
 			}
-			granted := make(chan error)
+			granted := make(chan error, 1)
 			go func() {
 				session, err := mine.Lock(t.Context(), "a", advisory.WithLimit(time.Minute))
 				if err == nil {
@@ -164,7 +164,7 @@ func TestAdvisorySession(t *testing.T) {
 			}()
 			eventually(t, "the second waits", waitingForLocks(t, other))
 			unlock(t, holder)
-			if err := <-granted; err != nil {
+			if err := within(t, "the waiter's answer", granted); err != nil {
 				t.Errorf("the waiter: %v", err)
 			}
 			if got := scan[string](t, db, "SHOW lock_timeout"); got != "0" {
@@ -179,14 +179,14 @@ func TestAdvisorySession(t *testing.T) {
 			_, mine := onePool(t, driver, dsn)
 			holder := lockNow(t, others, "a")
 			ctx, cancel := context.WithCancel(t.Context())
-			answered := make(chan error)
+			answered := make(chan error, 1)
 			go func() {
 				_, err := mine.Lock(ctx, "a", advisory.WithLimit(time.Minute))
 				answered <- err
 			}()
 			eventually(t, "the second waits", waitingForLocks(t, other))
 			cancel()
-			if err := <-answered; !errors.Is(err, context.Canceled) {
+			if err := within(t, "the waiter's answer", answered); !errors.Is(err, context.Canceled) {
 				t.Errorf("Lock = %v, want context.Canceled", err)
 			}
 			unlock(t, holder)
@@ -199,7 +199,7 @@ func TestAdvisorySession(t *testing.T) {
 			backend := scan[int](t, db, "SELECT pg_backend_pid()")
 			session := lockNow(t, mine, "a")
 			exec(t, other, "SELECT pg_terminate_backend(?)", backend)
-			<-session.Context().Done()
+			within(t, "the holder is told", session.Context().Done())
 			if cause := context.Cause(session.Context()); !errors.Is(cause, locks.ErrLost) {
 				t.Errorf("cause %v, want ErrLost", cause)
 			}
@@ -233,7 +233,7 @@ func TestAdvisorySessionIdleTimeout(t *testing.T) {
 	exec(t, admin, fmt.Sprintf("ALTER DATABASE %q SET idle_session_timeout = '200ms'", scan[string](t, admin, "SELECT current_database()")))
 	locker := advisoryLocker(t, open(t, "pgx", dsn), advisory.WithoutPoolerCheck(), advisory.WithPingInterval(500*time.Millisecond))
 	session := lockEventually(t, locker, "a") // a machine that stands still for that long ends it early
-	<-session.Context().Done()
+	within(t, "the holder is told", session.Context().Done())
 	if err := session.Unlock(t.Context()); !errors.Is(err, locks.ErrLost) {
 		t.Errorf("Unlock = %v, want ErrLost", err)
 	}

@@ -14,29 +14,29 @@ func TestAdvisoryWaitBeyondTheStatementTimeout(t *testing.T) {
 	dsn := postgres.Shared(t).Database(t)
 	defer unlock(t, lockNow(t, advisoryLocker(t, open(t, "pgx", dsn)), "a"))
 	const timeouts = "SELECT current_setting('lock_timeout') || ' ' || current_setting('statement_timeout')"
-	limit := advisory.WithLimit(1200 * time.Millisecond)
+	limit := advisory.WithLimit(3500 * time.Millisecond)
 
 	tx := begin(t, open(t, "pgx", dsn), nil)
-	if _, err := tx.ExecContext(t.Context(), "SET LOCAL statement_timeout = '1s'"); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "SET LOCAL statement_timeout = '3s'"); err != nil {
 		t.Fatal(err)
 	}
 	ofTx := make(chan error, 1)
 	go func() { ofTx <- advisory.LockTx(t.Context(), tx, "a", limit) }()
 
 	db, mine := onePool(t, "pgx", dsn)
-	exec(t, db, "SET statement_timeout = '1s'")
+	exec(t, db, "SET statement_timeout = '3s'")
 	backend := scan[int](t, db, "SELECT pg_backend_pid()")
 	_, err := mine.Lock(t.Context(), "a", limit)
 	held(t, "Lock", err)
 	if again := scan[int](t, db, "SELECT pg_backend_pid()"); again != backend {
 		t.Errorf("backend %d after a refusal, want %d", again, backend)
 	}
-	if got := scan[string](t, db, timeouts); got != "0 1s" {
+	if got := scan[string](t, db, timeouts); got != "0 3s" {
 		t.Errorf("timeouts are %q after Lock, want them as before", got)
 	}
 
-	held(t, "LockTx", <-ofTx)
-	if got := inTx(t, tx, timeouts); got != "0 1s" {
+	held(t, "LockTx", within(t, "the answer of LockTx", ofTx))
+	if got := inTx(t, tx, timeouts); got != "0 3s" {
 		t.Errorf("timeouts are %q after LockTx, want them as before", got)
 	}
 }

@@ -116,11 +116,11 @@ func TestAdvisoryTx(t *testing.T) {
 			if got := inTx(t, second, "SHOW lock_timeout"); got != "7s" {
 				t.Errorf("lock_timeout is %s after a refusal, want 7s", got)
 			}
-			granted := make(chan error)
+			granted := make(chan error, 1)
 			go func() { granted <- advisory.LockTx(t.Context(), second, "w", advisory.WithLimit(time.Minute)) }()
 			eventually(t, "the second waits", waitingForLocks(t, mine))
 			rollback(t, first)
-			if err := <-granted; err != nil {
+			if err := within(t, "the waiter's answer", granted); err != nil {
 				t.Fatalf("LockTx = %v", err)
 			}
 			if got := inTx(t, second, "SHOW lock_timeout"); got != "7s" {

@@ -21,7 +21,7 @@ import (
 // The stories of docs/choosing.md on PostgreSQL, which has all the kinds of locks.
 func TestTheChoosingExampleOnPostgres(t *testing.T) {
 	t.Parallel()
-	cmd := osexec.CommandContext(t.Context(), "go", "test", "-count=1", "./choosing")
+	cmd := osexec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=20m", "./choosing")
 	cmd.Dir = "../docs/examples"
 	cmd.Env = append(os.Environ(), "ROWLEASE_POSTGRES_DSN="+postgres.Shared(t).Database(t), "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -12,7 +12,7 @@ import (
 // past its lease is refused, and without the guard it does its damage.
 func TestTheGuardExampleOnPostgres(t *testing.T) {
 	t.Parallel()
-	cmd := osexec.CommandContext(t.Context(), "go", "test", "-count=1", "./guard")
+	cmd := osexec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=20m", "./guard")
 	cmd.Dir = "../docs/examples"
 	cmd.Env = append(os.Environ(), "ROWLEASE_POSTGRES_DSN="+postgres.Shared(t).Database(t), "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -4,14 +4,35 @@ import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+
 	"github.com/rowlease/rowlease/bunstore"
 )
+
+// openWithoutPings is open with pgx, which else asks a connection that was idle for a second whether it lives.
+func openWithoutPings(tb testing.TB, dsn string) *bun.DB {
+	tb.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	never := func(context.Context, stdlib.ShouldPingParams) bool { return false }
+	db := bun.NewDB(stdlib.OpenDB(*config, stdlib.OptionShouldPing(never)), pgdialect.New())
+	tb.Cleanup(func() { db.Close() })
+	return db
+}
 
 // A guard costs a transaction one round trip, once its statement is prepared.
 func TestAGuardIsOneRoundTrip(t *testing.T) {
 	forEachDriver(t, func(t *testing.T, driver, dsn string) {
 		p, proxied := through(t, dsn)
 		db := open(t, driver, proxied)
+		if driver == "pgx" {
+			db = openWithoutPings(t, proxied)
+		}
 		db.SetMaxOpenConns(1)
 		if err := bunstore.Migrate(t.Context(), db); err != nil {
 			t.Fatal(err)

@@ -63,6 +63,17 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 	}
 }
 
+// within receives what something outside of the test sends or closes.
+func within[T any](tb testing.TB, what string, from <-chan T) (received T) {
+	tb.Helper()
+	select {
+	case received = <-from:
+	case <-time.After(30 * time.Second):
+		tb.Fatalf("not within 30 s: %s", what)
+	}
+	return received
+}
+
 // waitingForLocks tells whether some session of the database waits for a lock.
 func waitingForLocks(tb testing.TB, db *bun.DB) func() bool {
 	return func() bool {
@@ -155,9 +166,9 @@ func TestARenewalThatWaitedBeyondItsLeaseIsRefused(t *testing.T) {
 		if err := bunstore.Migrate(t.Context(), db); err != nil {
 			t.Fatal(err)
 		}
-		store := newStore(t, db)
+		store := newStore(t, db, bunstore.WithGuardLimit(30*time.Second), bunstore.WithCallLimit(time.Minute))
 		r := request("job:42", "w1")
-		r.TTL = 500 * time.Millisecond
+		r.TTL = 2 * time.Second
 		lock := acquire(t, store, r)
 
 		tx, err := db.BeginTx(t.Context(), nil)
@@ -173,7 +184,8 @@ func TestARenewalThatWaitedBeyondItsLeaseIsRefused(t *testing.T) {
 			renewed <- err
 		}()
 		go func() { released <- store.Release(t.Context(), lock.Grant()) }()
-		eventually(t, "the release waits for the row", waitingForLocks(t, db)) // the renewal passes over it, and asks again
+		waiting := waitingForLocks(t, db) // the renewal passes over the row, and asks again
+		eventually(t, "the release waits for the row, or is refused", func() bool { return len(released) > 0 || waiting() })
 		eventually(t, "the lease is over", func() bool {
 			_, err := store.Get(t.Context(), "job:42")
 			return errors.Is(err, locks.ErrNotFound)

@@ -282,14 +282,14 @@ func TestARowLockThatTakesTooLong(t *testing.T) {
 		t.Errorf("LockRows = %v with %d rows, want busy with none", err, len(accounts))
 	}
 	usable(t, db, tx, "0 0")
-	if _, err := tx.ExecContext(t.Context(), "SET LOCAL statement_timeout = '1s'"); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "SET LOCAL statement_timeout = '3s'"); err != nil {
 		t.Fatal(err)
 	}
 	err = rowlock.LockRows(t.Context(), tx, &accounts, slow, rowlock.WithLimit(time.Minute))
 	if err == nil || errors.Is(err, locks.ErrBusy) || errors.Is(err, locks.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("LockRows = %v, want the server's own error", err)
 	}
-	usable(t, db, tx, "0 1s")
+	usable(t, db, tx, "0 3s")
 }
 
 // The context's end during a wait is the context's error, and the row is free when its holder ends.

@@ -33,8 +33,15 @@ func TestARefusedGuardLeavesNoGate(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- guarder.Guard(t.Context(), grant) }()
-	<-asked
-	<-asked // the second time: it waits
+	for range 2 { // the second time: it waits
+		select {
+		case <-asked:
+		case err := <-done:
+			t.Fatalf("guard: %v before the release is committed, want it to wait", err)
+		case <-time.After(30 * time.Second):
+			t.Fatal("the guard neither asks nor answers")
+		}
+	}
 	if err := releaser.Commit(); err != nil {
 		t.Fatal(err)
 	}

@@ -65,17 +65,28 @@ func TestACommitWithoutAnAnswer(t *testing.T) {
 			p, proxied := through(t, dsn)
 			store := newStore(t, open(t, driver, proxied), bunstore.WithCallLimit(500*time.Millisecond))
 			exec(t, direct, "TRUNCATE notes")
-			runs := 0
+			var runs int
 			var outcome locks.Outcome
-			// Its context outlives the call limit: what ends the wait is the store's own limit.
-			err := store.RunInTx(t.Context(), nil, func(ctx context.Context, tx *bunstore.Tx) error {
-				runs++
-				tx.OnEnd(func(o locks.Outcome) { outcome = o })
-				if _, err := tx.ExecContext(ctx, "INSERT INTO notes VALUES ('x')"); err != nil {
-					return err
-				}
-				c.hold(p, true)
-				return nil
+			var err error
+			// The limit is the begin's too, which can exceed it on a slow machine, and most easily where it has to connect.
+			eventually(t, "a connection is in the pool", func() bool {
+				return store.InTx(t.Context(), func(context.Context, locks.Tx) error { return nil }) == nil
+			})
+			eventually(t, "a transaction comes to its commit", func() bool {
+				held := false
+				runs, outcome = 0, 0
+				// Its context outlives the call limit: what ends the wait is the store's own limit.
+				err = store.RunInTx(t.Context(), nil, func(ctx context.Context, tx *bunstore.Tx) error {
+					runs++
+					tx.OnEnd(func(o locks.Outcome) { outcome = o })
+					if _, err := tx.ExecContext(ctx, "INSERT INTO notes VALUES ('x')"); err != nil {
+						return err
+					}
+					c.hold(p, true)
+					held = true
+					return nil
+				})
+				return held
 			})
 			if !errors.Is(err, context.DeadlineExceeded) || outcome != locks.Unknown || runs != 1 {
 				t.Errorf("%s held: %v, told %v after %d runs, want DeadlineExceeded and unknown after 1", name, err, outcome, runs)

@@ -31,7 +31,7 @@ func runWorker(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	lease, err := locker.Acquire(ctx, fmt.Sprintf("account:%d", c.account))
+	lease, err := locker.Acquire(ctx, fmt.Sprintf("guard-account:%d", c.account))
 	if err != nil {
 		return err
 	}
