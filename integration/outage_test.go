@@ -178,7 +178,7 @@ func TestAPoolOfOneIsNoHang(t *testing.T) {
 			t.Errorf("Acquire = %v, want context.DeadlineExceeded", err)
 		}
 		<-lease.Context().Done()
-		if told := time.Since(start); told > 2*time.Second {
+		if told := time.Since(start); told > 10*time.Second { // a second, on a machine that does not pause
 			t.Errorf("told after %v, want within the TTL", told)
 		}
 		if !errors.Is(lease.Err(), locks.ErrExpired) {
