@@ -10,6 +10,7 @@ import (
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect"
 
+	"github.com/rowlease/rowlease/bunstore/internal/backoff"
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 )
 
@@ -108,12 +109,8 @@ func whileBusy(ctx context.Context, try func() error) error {
 		if !dberror.IsSQLiteBusy(err) {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if backoff.Wait(ctx, pause) != nil {
 			return err
-		case <-timer.C:
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rowlease/rowlease/bunstore/internal/backoff"
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/locks"
 )
@@ -187,14 +188,8 @@ func (s sqlite) whileBusy(ctx context.Context, try func(context.Context) error, 
 		if left <= 0 || bounded && time.Until(deadline) < took {
 			return fmt.Errorf("%w: another writer had the file for %v: %w", locks.ErrBusy, time.Since(start).Round(time.Millisecond), busy)
 		}
-		timer := time.NewTimer(min(pause, left))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
-		if ctx.Err() != nil { // not tried once more: busy is what is known
-			return fmt.Errorf("%w: %w: %w", locks.ErrBusy, ctx.Err(), busy)
+		if ended := backoff.Wait(ctx, min(pause, left)); ended != nil { // not tried once more: busy is what is known
+			return fmt.Errorf("%w: %w: %w", locks.ErrBusy, ended, busy)
 		}
 	}
 }

@@ -44,6 +44,18 @@ func startWorker(t *testing.T, zone string, args ...string) worker {
 	}
 	cmd := osexec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "TZ="+zone)
+	w := follow(t, cmd)
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return w
+}
+
+// follow starts the command and passes its lines on. Whoever calls it sees to its end.
+func follow(t *testing.T, cmd *osexec.Cmd) worker {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -59,11 +71,6 @@ func startWorker(t *testing.T, zone string, args ...string) worker {
 			w.lines <- scanner.Text()
 		}
 	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGCONT)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
 	return w
 }
 

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	osexec "os/exec"
@@ -146,21 +145,7 @@ func startTransfers(t *testing.T, args ...string) worker {
 		t.Fatal(err)
 	}
 	cmd := osexec.CommandContext(t.Context(), binary, args...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w := worker{cmd, make(chan string, 16)}
-	go func() {
-		defer close(w.lines)
-		for scanner := bufio.NewScanner(out); scanner.Scan(); {
-			w.lines <- scanner.Text()
-		}
-	}()
+	w := follow(t, cmd)
 	t.Cleanup(func() { _ = cmd.Wait() }) // the context has ended it
 	return w
 }
