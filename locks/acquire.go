@@ -4,15 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"time"
 )
 
-// maxFaultTime is how long a waiting acquire outlives faults in a row: long enough for connections that were cut and a
-// server that restarts, too short to hide a missing table.
-const maxFaultTime = 10 * time.Second
-
-// TryAcquire acquires the resource, or says at once that it is held. The lease is renewed until it is released.
+// TryAcquire acquires the resource, or says at once that it is held, or that others wait for it. The lease is renewed until it is released.
 //
 // The context bounds the call, not the lease: the lease's context keeps its values, not its end. When TryAcquire
 // fails in a way that leaves it unknown whether the store granted the lease, it frees that grant in the background.
@@ -23,12 +18,16 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string, options ...Acq
 	return l.acquire(ctx, resource, false, options)
 }
 
-// Acquire acquires the resource and waits while it is held, until the context ends: it tries again after pauses that
-// grow (see [WithBackoff]), and no later than the holder's lease can end. Those who wait are not served in order. A
-// wait also outlives a busy database, and one that fails for up to 10 s.
+// Acquire acquires the resource and waits while it is held, until the context ends. Where the store is a [Queuer], as all of
+// this project's are, those who wait in any process are served in the order in which they came, and are woken when it is
+// their turn; the TTL begins with the grant. The place of a waiter lasts as long as its process keeps it: one that was
+// paused for longer queues again, at the end. When the context ends the place is given up at once, in the background. In a
+// store without a queue it tries again after pauses that grow (see [WithBackoff]), and no later than the holder's
+// lease can end. A wait also outlives a busy database, and one that fails for up to 10 s.
 //
 // Otherwise it is [Locker.TryAcquire]. Errors: a context's end, joined with what the last try before it met: [ErrHeld],
-// with what is known of the holder, or a fault; otherwise as TryAcquire, but for [*HeldError] and [ErrBusy].
+// with what is known of the holder, or a fault; [ErrQueueFull] (see [WithMaxWaiters]); otherwise as TryAcquire, but for
+// [*HeldError] and [ErrBusy].
 func (l *Locker) Acquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
 	return l.acquire(ctx, resource, true, options)
 }
@@ -56,7 +55,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool, option
 		return lease, err
 	}
 	if wait {
-		lease, err = waitFor(ctx, l, try)
+		lease, err = waitFor(ctx, l.waiting(ctx, &a, start), try)
 	} else {
 		lease, err = try()
 	}
@@ -81,55 +80,6 @@ func (l *Locker) observeAcquire(ctx context.Context, request Request, lease *Lea
 		event.Kind = EventAcquireFailed
 	}
 	l.config.observe(ctx, event)
-}
-
-// waitFor tries until there is what was asked for, the context ends, or there is no hope.
-func waitFor[T any](ctx context.Context, l *Locker, try func() (T, error)) (T, error) {
-	var (
-		none    T
-		last    error     // what the store said, or how it failed, before the context ended
-		failing time.Time // since when it fails, zero while it does not
-		pauses  = backoff{l.config.minBackoff, l.config.maxBackoff}
-	)
-	giveUp := func(err error) (T, error) {
-		if last != nil && ctx.Err() != nil && !errors.Is(err, last) {
-			err = fmt.Errorf("%w: %w", err, last)
-		}
-		return none, err
-	}
-	for {
-		value, err := try()
-		sleep := pauses.next()
-		var held *HeldError
-		switch {
-		case err == nil:
-			return value, nil
-		case errors.As(err, &held):
-			last, failing = err, time.Time{}
-			if held.Holder != nil && held.Remaining < sleep {
-				// The holder may be dead: be there when its lease ends, though not all waiters in the same instant.
-				sleep = held.Remaining + jitter(l.config.minBackoff)
-			}
-		case errors.Is(err, ErrRetryable):
-			last, failing = err, time.Time{}
-		case unanswered(err):
-			if ctx.Err() != nil {
-				return giveUp(err)
-			}
-			last = err
-			if failing.IsZero() {
-				failing = time.Now()
-			}
-			if time.Since(failing) >= maxFaultTime {
-				return giveUp(err)
-			}
-		default:
-			return giveUp(err)
-		}
-		if err := l.pause(ctx, sleep); err != nil {
-			return giveUp(err)
-		}
-	}
 }
 
 // try asks the store once and makes a lease of its grant. It changes the attempt where it must ask for a new grant.
@@ -172,15 +122,27 @@ func unanswered(err error) bool {
 }
 
 // pause waits for d, unless the context ends or the locker closes.
-func (l *Locker) pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.closing:
-		return ErrClosed
+func (l *Locker) pause(ctx context.Context, d time.Duration) error { return pause(ctx, l.closing, d) }
+
+// waiting is a wait for what the request asks for. Its place, and what is left to do in the end, keep the locker busy.
+func (l *Locker) waiting(ctx context.Context, a *acquisition, start time.Time) *waiting {
+	return &waiting{
+		WaitOptions: WaitOptions{
+			MaxWaiters: a.lease.maxWaiters, MinBackoff: l.config.minBackoff, MaxBackoff: l.config.maxBackoff,
+			CallLimit: l.config.callLimit, Closing: l.closing,
+			Background: func(fn func()) {
+				l.begin()
+				go func() {
+					defer l.leave()
+					fn()
+				}()
+			},
+		},
+		store: l.store, request: &a.request,
+		queued: func(waiter Waiter) {
+			l.config.observe(ctx, Event{
+				Kind: EventQueued, Grant: Grant{Resource: waiter.Resource, Owner: waiter.Owner}, Elapsed: time.Since(start),
+			})
+		},
 	}
 }

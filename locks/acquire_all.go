@@ -19,8 +19,9 @@ func (l *Locker) TryAcquireAll(ctx context.Context, resources []string, options 
 	return l.acquireAll(ctx, resources, false, options)
 }
 
-// AcquireAll is [Locker.TryAcquireAll], and waits while one of the resources is held, as [Locker.Acquire] does. It holds
-// none of them while it waits, so that of many who wait for many resources some can wait long.
+// AcquireAll is [Locker.TryAcquireAll], and waits while one of the resources is held: it tries again after pauses that grow
+// (see [WithBackoff]), and no later than the holder's lease can end. It holds none of them and has no place in their queues
+// while it waits, and takes none that others wait for: where always somebody waits it can wait long.
 //
 // Errors: those of TryAcquireAll; a context's end, joined with what the last try before it met.
 func (l *Locker) AcquireAll(ctx context.Context, resources []string, options ...AcquireOption) (*LeaseSet, error) {
@@ -50,7 +51,9 @@ func (l *Locker) acquireAll(ctx context.Context, resources []string, wait bool, 
 		return l.tryAll(ctx, store, parts)
 	}
 	if wait {
-		set, err = waitFor(ctx, l, try)
+		wait := l.waiting(ctx, &parts[0].acquisition, start)
+		wait.store = nil // no queue: a place in one would keep others out of it for nothing
+		set, err = waitFor(ctx, wait, try)
 	} else {
 		set, err = try()
 	}

@@ -138,7 +138,7 @@ func TestAcquireTellsWhatTheLastTryMet(t *testing.T) {
 					return locks.Lock{}, test.then(ctx, int(calls.Load()))
 				}
 				locker := newLocker(t, store, locks.WithBackoff(time.Second, time.Second))
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 				defer cancel()
 				_, err := locker.Acquire(ctx, "job:42")
 				wantErr(t, err, test.want...)

@@ -32,6 +32,10 @@ func (l *Locker) TryAcquireTx(ctx context.Context, tx Tx, resource string, optio
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	return l.tryAcquireTx(ctx, tx, a)
+}
+
+func (l *Locker) tryAcquireTx(ctx context.Context, tx Tx, a acquisition) (*Lease, error) {
 	if err := l.enter(); err != nil {
 		return nil, err
 	}

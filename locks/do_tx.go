@@ -1,6 +1,10 @@
 package locks
 
-import "context"
+import (
+	"context"
+	"crypto/rand"
+	"time"
+)
 
 // TryDoTx begins a transaction, acquires the resource in it, runs fn, releases the lease in the same transaction, and
 // commits. When fn fails or panics all of it is rolled back. While fn runs nobody else is granted the resource, also past
@@ -15,14 +19,15 @@ func (l *Locker) TryDoTx(
 	ctx context.Context, transactor Transactor, resource string,
 	fn func(ctx context.Context, tx Tx, lease *Lease) error, options ...AcquireOption,
 ) error {
-	if err := validDoTx(transactor, fn); err != nil {
+	a, err := l.prepareDoTx(transactor, resource, fn, options)
+	if err != nil {
 		return err
 	}
 	if err := l.enter(); err != nil {
 		return err
 	}
 	defer l.leave()
-	_, err := l.doTx(ctx, transactor, resource, fn, options)
+	_, err = l.doTx(ctx, transactor, a, fn)
 	return err
 }
 
@@ -34,7 +39,8 @@ func (l *Locker) DoTx(
 	ctx context.Context, transactor Transactor, resource string,
 	fn func(ctx context.Context, tx Tx, lease *Lease) error, options ...AcquireOption,
 ) error {
-	if err := validDoTx(transactor, fn); err != nil {
+	a, err := l.prepareDoTx(transactor, resource, fn, options)
+	if err != nil {
 		return err
 	}
 	if err := l.enter(); err != nil {
@@ -42,10 +48,16 @@ func (l *Locker) DoTx(
 	}
 	defer l.leave()
 	var result error // once fn has run
-	_, err := waitFor(ctx, l, func() (struct{}, error) {
-		ran, err := l.doTx(ctx, transactor, resource, fn, options)
+	wait := l.waiting(ctx, &a, time.Now())
+	_, err = waitFor(ctx, wait, func() (struct{}, error) {
+		ran, err := l.doTx(ctx, transactor, a, fn)
 		if ran {
 			result, err = err, nil
+		}
+		if unanswered(err) && !a.named {
+			// What that may have been granted is freed by its attempt, in the background: the next one is another.
+			wait.part(ctx, false)
+			a.request.Attempt = rand.Text()
 		}
 		return struct{}{}, err
 	})
@@ -55,20 +67,21 @@ func (l *Locker) DoTx(
 	return result
 }
 
-func validDoTx(transactor Transactor, fn func(context.Context, Tx, *Lease) error) error {
+func (l *Locker) prepareDoTx(
+	transactor Transactor, resource string, fn func(context.Context, Tx, *Lease) error, options []AcquireOption,
+) (acquisition, error) {
 	switch {
 	case transactor == nil:
-		return &InvalidError{Field: "transactor", Reason: "must not be nil"}
+		return acquisition{}, &InvalidError{Field: "transactor", Reason: "must not be nil"}
 	case fn == nil:
-		return &InvalidError{Field: "function", Reason: "must not be nil"}
+		return acquisition{}, &InvalidError{Field: "function", Reason: "must not be nil"}
 	}
-	return nil
+	return l.prepare(resource, options)
 }
 
 // doTx is one try; ran tells whether fn was run.
 func (l *Locker) doTx(
-	ctx context.Context, transactor Transactor, resource string,
-	fn func(context.Context, Tx, *Lease) error, options []AcquireOption,
+	ctx context.Context, transactor Transactor, a acquisition, fn func(context.Context, Tx, *Lease) error,
 ) (ran bool, err error) {
 	var lease *Lease
 	defer func() { // also on the way of a panic
@@ -79,7 +92,7 @@ func (l *Locker) doTx(
 		}
 	}()
 	err = transactor.InTx(ctx, func(ctx context.Context, tx Tx) error {
-		acquired, err := l.TryAcquireTx(ctx, tx, resource, options...)
+		acquired, err := l.tryAcquireTx(ctx, tx, a)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,9 @@ var (
 	// fault: no database error is ever reported as held, but the one that is this very answer (NOWAIT, package rowlock).
 	ErrHeld = errors.New("locks: resource is held")
 
+	// ErrQueueFull: the resource is held, and as many wait for it as may. It is also ErrHeld.
+	ErrQueueFull error = &kind{"locks: queue of the resource is full", ErrHeld}
+
 	// ErrLost is the family of answers "that grant is not current": each of the next four is also ErrLost.
 	ErrLost = errors.New("locks: lease is lost")
 	// ErrNotHeld: the resource has no live lease and no trace of this grant.

@@ -75,6 +75,23 @@ func (l *Locker) Get(ctx context.Context, resource string) (Lock, error) {
 	}, nil)
 }
 
+// Waiters returns how many wait for the resource, in all processes, and who the first ones are, at most limit of them and
+// at most 1,000: the place of the i-th is i+1. It is a look at one instant, of which an acquire need not take notice.
+//
+// Errors: [ErrInvalid], also where the store has no queue; or the fault.
+func (l *Locker) Waiters(ctx context.Context, resource string, limit int) (Queue, error) {
+	queuer, ok := l.store.(Queuer)
+	if !ok {
+		return Queue{}, &InvalidError{Field: "store", Reason: "has no queue"}
+	}
+	if err := ValidateWaiters(resource, limit); err != nil {
+		return Queue{}, err
+	}
+	return ask(ctx, l, l.config.callLimit, func(ctx context.Context) (Queue, error) {
+		return queuer.Waiters(ctx, resource, limit)
+	}, nil)
+}
+
 // prepare makes the request of one acquire.
 func (l *Locker) prepare(resource string, options []AcquireOption) (acquisition, error) {
 	a := acquisition{request: Request{Resource: resource}, lease: l.config.lease}
@@ -96,7 +113,7 @@ func (l *Locker) prepare(resource string, options []AcquireOption) (acquisition,
 	if !a.named {
 		a.request.Attempt = rand.Text()
 	}
-	a.request.TTL = a.lease.ttl
+	a.request.TTL, a.request.Barge = a.lease.ttl, a.lease.barge
 	return a, a.request.Validate()
 }
 

@@ -32,11 +32,15 @@ const (
 	EventReleased
 	// EventReleaseFailed: a release was refused, or given up; in the second case the row stays until its TTL. Err tells.
 	EventReleaseFailed
+	// EventQueued: an acquire that waits was given a place in the resource's queue, or a new one in the place of one that
+	// has lapsed. Elapsed is the time from the start of the acquire.
+	EventQueued
 )
 
 var eventNames = [...]string{
 	EventAcquired: "acquired", EventRefused: "refused", EventAcquireFailed: "acquire failed", EventRenewed: "renewed",
 	EventRenewFailed: "renew failed", EventLost: "lost", EventRolledBack: "rolled back", EventReleased: "released", EventReleaseFailed: "release failed",
+	EventQueued: "queued",
 }
 
 // String returns the kind in words.

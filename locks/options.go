@@ -51,6 +51,9 @@ type leaseConfig struct {
 	margin   time.Duration // 0: max(ttl/10, 50 ms)
 	maxHold  time.Duration // 0: no limit
 	manual   bool
+
+	barge      bool
+	maxWaiters int // 0: any number
 }
 
 // acquisition is one acquire in the making.
@@ -115,6 +118,28 @@ func WithMaxHold(limit time.Duration) LeaseOption {
 func WithoutRenewal() LeaseOption {
 	return leaseFunc(func(l *leaseConfig) error {
 		l.manual = true
+		return nil
+	})
+}
+
+// WithBarging takes a free resource also while others wait for it in its queue: more throughput, since whoever runs
+// already need not hand over to one that must wake up first, and no order. An acquire with it that waits has a place in
+// the queue all the same, and is woken in its turn. Fairness holds among those that do without it.
+func WithBarging() LeaseOption {
+	return leaseFunc(func(l *leaseConfig) error {
+		l.barge = true
+		return nil
+	})
+}
+
+// WithMaxWaiters lets an acquire wait only where fewer than so many wait for the resource already, in all processes; it is
+// refused with [ErrQueueFull] otherwise. By default there is no limit. A store without a queue does not count.
+func WithMaxWaiters(most int) LeaseOption {
+	return leaseFunc(func(l *leaseConfig) error {
+		l.maxWaiters = most
+		if most < 1 {
+			return &InvalidError{Field: "max waiters", Reason: fmt.Sprintf("must be at least 1, got %d", most)}
+		}
 		return nil
 	})
 }

@@ -56,6 +56,8 @@ type Request struct {
 	TTL time.Duration
 	// Metadata is kept with the lease: nil or one JSON object.
 	Metadata json.RawMessage
+	// Barge takes a free resource also while others wait for it, see [Queuer].
+	Barge bool
 }
 
 // Validate reports, as an [*InvalidError], the first field that breaks a rule.

@@ -39,7 +39,7 @@ func (s *Store) List(ctx context.Context, query locks.ListQuery) (locks.Page, er
 	return page, nil
 }
 
-// Purge implements [locks.Purger].
+// Purge implements [locks.Purger]. It forgets the tickets of waiters that have ended, too, and does not count them.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -51,6 +51,7 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	defer s.mu.Unlock()
 
 	now := time.Now()
+	s.waiting.sweep(now)
 	purged := 0
 	for resource, r := range s.rows {
 		if purged == limit {

@@ -15,6 +15,19 @@ func (s *Store) Expire(resource string) {
 	}
 }
 
+// ExpireTicket is a back door for tests: it ends the ticket of one who waits, as if its process had not kept it. For a
+// number that no live ticket has it does nothing.
+func (s *Store) ExpireTicket(number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, t := range s.waiting.of {
+		if t.number == number && t.live(now) {
+			t.expireAt = now
+		}
+	}
+}
+
 // DeleteRow is a back door for tests: it deletes the resource's row, as a DELETE by hand would. On a resource without
 // a row it does nothing.
 func (s *Store) DeleteRow(resource string) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rowlease/rowlease/locks"
+	"github.com/rowlease/rowlease/locks/waitqueue"
 )
 
 var (
@@ -31,6 +32,9 @@ var (
 // systems whose monotonic clock stands still while the machine is suspended, its leases stand still too. Under
 // testing/synctest it lives in virtual time.
 //
+// Those who wait for a resource are served in the order in which they came, see [Store.Enqueue]. While somebody waits one
+// goroutine runs, and ends by itself.
+//
 // The row of a lease that ended by time stays until the resource is acquired again or [Store.Purge] deletes it, as in
 // a database: a host that names ever new resources purges, with a [locks.Janitor] or by itself.
 //
@@ -41,6 +45,9 @@ type Store struct {
 	lastID    int64
 	lastToken int64                     // outlives rows, so that tokens only grow
 	open      map[*transaction]struct{} // not ended yet
+
+	queue   *waitqueue.Front // nil before anybody has waited
+	waiting tickets
 }
 
 // New returns an empty store.

@@ -35,6 +35,9 @@ func (s *Store) acquire(t *transaction, request locks.Request) (locks.Lock, erro
 		}
 		return locks.Lock{}, locks.Held(request.Resource, holder)
 	}
+	if !live && s.isOthersTurn(request, now) { // what is its own it takes over without asking them
+		return locks.Lock{}, locks.Held(request.Resource, nil)
+	}
 	granted := &row{
 		resource: request.Resource, owner: request.Owner, attempt: request.Attempt,
 		acquiredAt: now, expiresAt: now.Add(request.TTL), metadata: bytes.Clone(request.Metadata),
@@ -108,7 +111,9 @@ func (s *Store) put(t *transaction, resource string, r *row) {
 		t.top().changes[resource] = r
 	case r == nil:
 		delete(s.rows, resource)
+		s.wakeFirst(resource)
 	default:
+		s.waiting.remove(waits{resource, r.owner, r.attempt})
 		if s.rows == nil {
 			s.rows = make(map[string]*row)
 		}
