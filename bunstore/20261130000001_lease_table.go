@@ -8,6 +8,7 @@ import "github.com/uptrace/bun/migrate"
 var leaseTable = step{
 	id:       "20261130000001",
 	comment:  "lease_table",
+	makes:    func(t table) table { return t },
 	postgres: postgresLeaseTable,
 	sqlite:   sqliteLeaseTable,
 	register: func(set *migrate.Migrations, up, down migrate.MigrationFunc) error {

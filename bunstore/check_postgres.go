@@ -122,6 +122,9 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = `+c.
 	if err := c.postgresIndexes(ctx, q); err != nil {
 		return false, err
 	}
+	if err := c.postgresWaiters(ctx, q); err != nil {
+		return false, err
+	}
 	return true, c.postgresSequence(ctx, q, schema, strings.Contains(denied, "SELECT"))
 }
 

@@ -117,6 +117,9 @@ func (c *checker) sqliteTable(ctx context.Context, q rawQuerier) error {
 	if err := c.sqliteIndexes(ctx, q); err != nil {
 		return err
 	}
+	if err := c.sqliteWaiters(ctx, q); err != nil {
+		return err
+	}
 	if _, ok := tables[leases+"_tokens"]; !ok {
 		c.problem("the table %s is missing, tokens would come again: run the migrations, then set its row's last to a number "+
 			"that no token has reached", c.table.tokensQuoted())

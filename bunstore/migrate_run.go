@@ -140,18 +140,19 @@ func (c migrationConfig) literal(s step, name dialect.Name) string {
 	return quoteLiteral(c.name(s))
 }
 
-// state returns the number of the last group that was applied, and the steps that are missing: all of them when the
-// table is not there, whatever the record says.
+// state returns the number of the last group that was applied, and the steps that are missing: also those whose table is
+// not there, whatever the record says.
 func (c migrationConfig) state(ctx context.Context, q rawQuerier, name dialect.Name) (group int64, missing []step, err error) {
 	applied, err := c.applied(ctx, q, name)
 	if err != nil {
 		return 0, nil, err
 	}
-	exists, err := c.exists(ctx, q, name, c.table.quoted(), c.table.name)
-	if err != nil {
-		return 0, nil, err
-	}
 	for _, s := range steps {
+		made := s.makes(c.table)
+		exists, err := c.exists(ctx, q, name, made.quoted(), made.name)
+		if err != nil {
+			return 0, nil, err
+		}
 		if _, ok := applied[c.name(s)]; !ok || !exists {
 			missing = append(missing, s)
 		}

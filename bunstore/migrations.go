@@ -29,9 +29,10 @@ type migrationOption func(*migrationConfig) error
 
 func (o migrationOption) applyMigration(c *migrationConfig) error { return o(c) }
 
-// WithMigrationID gives the migration another dated id, 1 to 14 digits, to put it where it belongs among the host's:
-// after the one that makes the schema, say. bun runs a set in the order of its names. The default is the date of this
-// table's first release, 20261130000001. Once applied somewhere the id must stay: under another one it runs again
+// WithMigrationID gives the migrations another dated id, 1 to 14 digits, to put them where they belong among the host's:
+// after the one that makes the schema, say. All of them get it, and differ by what follows the table's name:
+// "<id>_distributed_locks", "<id>_distributed_locks_waiters". bun runs a set in the order of its names. The default is
+// one date for each, from 20261130000001 on. Once applied somewhere the id must stay: under another one they run again
 // (which does no harm).
 func WithMigrationID(id string) MigrationOption {
 	return migrationOption(func(c *migrationConfig) error {
@@ -61,6 +62,8 @@ func newMigrationConfig(options []MigrationOption) (migrationConfig, error) {
 // step is one migration: frozen SQL for each dialect, never a living model.
 type step struct {
 	id, comment      string
+	suffix           string            // of its name, so that a host's one id ([WithMigrationID]) keeps the steps apart and in order
+	makes            func(table) table // the table that is there when it is applied
 	postgres, sqlite func(table) script
 	register         func(set *migrate.Migrations, up, down migrate.MigrationFunc) error
 }
@@ -69,7 +72,7 @@ type step struct {
 type script struct{ up, down []string }
 
 // steps is every migration there is, in order. What was released is never changed, only added to.
-var steps = []step{leaseTable}
+var steps = []step{leaseTable, waiterTable}
 
 // name is what bun knows the step by. The table is part of it, so that two tables fit into one host's set, and so that
 // no file of the host, whose names are digits alone, can be the same.
@@ -78,7 +81,7 @@ func (c migrationConfig) name(s step) string {
 	if c.id != "" {
 		id = c.id
 	}
-	return id + "_" + c.table.String()
+	return id + "_" + c.table.String() + s.suffix
 }
 
 func (s step) script(t table, name dialect.Name) script {
@@ -118,7 +121,7 @@ func (c migrationConfig) migration(s step) migrate.Migration {
 	return migration
 }
 
-// Migrations returns the migrations of the lease table as a set of their own, for a host that runs bun's Migrator on
+// Migrations returns the migrations of the lease table, and of those that belong to it, as a set of their own, for a host that runs bun's Migrator on
 // it: give that one a table of its own with migrate.WithTableName, so that neither set finds the other's migrations
 // missing. [Migrate] is the runner that needs no care.
 //

@@ -2,11 +2,13 @@ package bunstore
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/uptrace/bun"
 
 	"github.com/rowlease/rowlease/locks"
+	"github.com/rowlease/rowlease/locks/waitqueue"
 )
 
 // Defaults of a [Store].
@@ -31,6 +33,7 @@ type config struct {
 
 	guardLimit time.Duration
 	hooks      []bun.QueryHook
+	queue      waitqueue.Config
 }
 
 type storeOption func(*config) error
@@ -80,6 +83,59 @@ func WithQueryHook(hook bun.QueryHook) Option {
 			return &locks.InvalidError{Field: "query hook", Reason: "must not be nil"}
 		}
 		c.hooks = append(c.hooks, hook)
+		return nil
+	})
+}
+
+// WithWaker hears over a connection of its own whose turn it is, where the store polls otherwise: within a second, and at
+// once what this store itself frees. Packages bunstore/pgxwaker and bunstore/pgdriverwaker have one each, for
+// PostgreSQL. The connection is there only while somebody waits in this process, and a second longer. While it does not
+// hear (it was cut; it goes through a pooler in transaction mode) the store polls, and says so once in the log.
+func WithWaker(waker locks.Waker) Option {
+	return storeOption(func(c *config) error {
+		if waker == nil {
+			return &locks.InvalidError{Field: "waker", Reason: "must not be nil"}
+		}
+		c.queue.Waker = waker
+		return nil
+	})
+}
+
+// WithTicketTTL sets how long the place of a waiter lasts unless its process keeps it, 15 s by default, at least 100 ms.
+// For so long a waiter that was killed delays those behind it. The process keeps the places of all its waiters with one
+// statement each third of that.
+func WithTicketTTL(ttl time.Duration) Option {
+	return storeOption(func(c *config) error {
+		c.queue.TTL = ttl
+		if ttl < locks.MinTTL || ttl > locks.MaxTTL {
+			return &locks.InvalidError{Field: "ticket ttl", Reason: fmt.Sprintf("must be from %v to %v, got %v", locks.MinTTL, locks.MaxTTL, ttl)}
+		}
+		return nil
+	})
+}
+
+// WithPoll bounds the pause between two looks at the queue while nothing is heard, 50 ms and 1 s by default: it grows from
+// least to most. One statement looks for all waiters of the process.
+func WithPoll(least, most time.Duration) Option {
+	return storeOption(func(c *config) error {
+		c.queue.MinPoll, c.queue.MaxPoll = least, most
+		if most < least {
+			return &locks.InvalidError{Field: "poll", Reason: fmt.Sprintf("must not be longer at least (%v) than at most (%v)", least, most)}
+		}
+		if least < time.Millisecond {
+			return &locks.InvalidError{Field: "poll", Reason: fmt.Sprintf("must be at least %v, got %v", time.Millisecond, least)}
+		}
+		return nil
+	})
+}
+
+// WithLogger tells the logger when the waker of [WithWaker] hears nothing, and when it does again.
+func WithLogger(logger *slog.Logger) Option {
+	return storeOption(func(c *config) error {
+		if logger == nil {
+			return &locks.InvalidError{Field: "logger", Reason: "must not be nil"}
+		}
+		c.queue.Logger = logger
 		return nil
 	})
 }

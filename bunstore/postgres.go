@@ -17,6 +17,7 @@ type postgres struct {
 	sql postgresStatements
 	// isolation is 0 until the database was asked for its default, then how statements run.
 	isolation *atomic.Int32
+	drawn     *drawnTickets
 }
 
 const (
@@ -25,25 +26,32 @@ const (
 )
 
 func newPostgres(run runner, t table) postgres {
-	return postgres{runner: run, sql: newPostgresStatements(t), isolation: new(atomic.Int32)}
+	return postgres{runner: run, sql: newPostgresStatements(t), isolation: new(atomic.Int32), drawn: newDrawnTickets()}
 }
 
 func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
+	args := []any{request.Resource, request.Owner, request.TTL.Microseconds(), metadataArg(request.Metadata), request.Attempt}
+	queued := request.Barge || p.drawn.has(request)
 	for ask := range maxAsks {
-		answer, err := p.ask(ctx, p.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
-			metadataArg(request.Metadata), request.Attempt)
+		statement, args := p.sql.acquire, args
+		if queued {
+			statement, args = p.sql.acquireQueued, append(args, request.Barge)
+		}
+		answer, err := p.ask(ctx, statement, args...)
 		switch {
 		case err != nil:
 			return locks.Lock{}, err
 		case answer == nil && ask == 0:
 			// The gate was closed, or somebody was faster: perhaps an earlier request of this very attempt. A new snapshot
-			// mostly tells who.
+			// mostly tells who. Or somebody waits, perhaps this attempt.
+			queued = true
 		case answer == nil:
 			return locks.Lock{}, locks.Held(request.Resource, nil)
 		case !answer.live(): // over before it was told, a grant after a wait or a holder just now: ask again
 		case answer.what == "held":
 			return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
 		default:
+			p.drawn.drop(request.Resource, request.Owner, request.Attempt)
 			return answer.lock, nil
 		}
 	}
@@ -72,8 +80,9 @@ func (p postgres) change(ctx context.Context, grant locks.Grant, done string, bu
 			return true, err
 		case answer == nil:
 			return true, locks.Refuse(grant, nil, false)
-		case answer.what == done:
+		case answer.what == done || done == "released" && answer.what == "awaited":
 			lock = answer.lock
+			p.freed(ctx, answer)
 			return true, nil
 		}
 		err = locks.Refuse(grant, &answer.lock, answer.live())
@@ -88,10 +97,14 @@ func (p postgres) releaseAttempt(ctx context.Context, resource, owner, attempt s
 		switch {
 		case err != nil:
 			return true, err
-		case answer == nil || !answer.live():
+		case answer == nil:
+			return true, locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
+		case !answer.live():
+			p.freed(ctx, answer)
 			return true, locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
 		}
-		return answer.what == "released", nil
+		p.freed(ctx, answer)
+		return answer.what != "seen", nil
 	})
 }
 
@@ -126,8 +139,9 @@ func (p postgres) forceRelease(ctx context.Context, resource string, token int64
 			return true, err
 		case answer == nil:
 			return true, locks.ErrNotFound
-		case answer.what == "released":
+		case answer.what != "seen":
 			lock = answer.lock
+			p.freed(ctx, answer)
 			return true, nil
 		case answer.lock.Token != token:
 			return true, anotherGrant(resource, token)

@@ -97,11 +97,12 @@ func askedAll(requests []locks.Request) (string, error) {
 		Owner    string  `json:"owner"`
 		Attempt  string  `json:"attempt"`
 		TTL      int64   `json:"ttl"`
+		Barge    bool    `json:"barge"`
 		Metadata *string `json:"metadata"` // a string, so that its text is kept as it is
 	}
 	all := make([]asked, len(requests))
 	for i, r := range requests {
-		all[i] = asked{N: i, Resource: r.Resource, Owner: r.Owner, Attempt: r.Attempt, TTL: r.TTL.Microseconds()}
+		all[i] = asked{N: i, Resource: r.Resource, Owner: r.Owner, Attempt: r.Attempt, TTL: r.TTL.Microseconds(), Barge: r.Barge}
 		if r.Metadata != nil {
 			text := string(r.Metadata)
 			all[i].Metadata = &text
@@ -117,26 +118,34 @@ func askedAll(requests []locks.Request) (string, error) {
 // and no gate is tried. Otherwise wanted is what is not the attempt's own yet. Its gates are tried one by one, each only
 // when the one before is open, in an order that is everybody's: so of any who meet at a gate at least one gets through
 // all of them, where all could be refused if each went on past a closed gate. A recursive query does this in the order
-// that it says, whatever the planner thinks. Nothing is written before all gates are open.
+// that it says, whatever the planner thinks. Nothing is written before all gates are open, and no gate is tried when one
+// of what is wanted is somebody else's turn to get (queued).
 //
-// Answers: "granted", "mine", "held" as there, and "shut" for the gate that was closed. Fewer rows than requests, or any
+// Answers: "granted", "mine", "held" as there, and "shut" for the gate that was closed and for a turn. Fewer rows than requests, or any
 // other word than the first two, must be rolled back: another acquirer may have won one of them between snapshot and gate.
 const postgresAcquireAll = `
 WITH RECURSIVE asked AS MATERIALIZED (
-	SELECT n, resource, owner, attempt, ttl * interval '1 microsecond' AS ttl, metadata
+	SELECT n, resource, owner, attempt, ttl * interval '1 microsecond' AS ttl, barge, metadata
 	FROM json_to_recordset($1::text::json)
-		AS a(n bigint, resource text, owner text, attempt text, ttl bigint, metadata text)
+		AS a(n bigint, resource text, owner text, attempt text, ttl bigint, barge boolean, metadata text)
 ), cur AS MATERIALIZED (
 	SELECT CASE WHEN l.owner = asked.owner THEN 'mine' ELSE 'held' END AS what,
 		l.id, l.resource, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
 	FROM asked JOIN {table} AS l ON l.resource = asked.resource
 	WHERE l.expires_at > clock_timestamp() AND (l.owner <> asked.owner OR l.attempt = asked.attempt)
 ), wanted AS MATERIALIZED (
-	SELECT row_number() OVER (ORDER BY n) AS n, resource, owner, attempt, ttl, metadata
+	SELECT row_number() OVER (ORDER BY n) AS n, resource, owner, attempt, ttl, barge, metadata
 	FROM asked
 	WHERE NOT EXISTS (SELECT 1 FROM cur WHERE what = 'held') AND resource NOT IN (SELECT resource FROM cur)
+), queued AS MATERIALIZED (
+	SELECT wanted.resource FROM wanted CROSS JOIN LATERAL (SELECT owner, attempt FROM {waiters}
+		WHERE resource = wanted.resource AND expires_at > clock_timestamp() ORDER BY number LIMIT 1) AS head
+	WHERE NOT wanted.barge AND (head.owner <> wanted.owner OR head.attempt <> wanted.attempt)
+		AND NOT EXISTS (SELECT 1 FROM {table} AS l
+			WHERE l.resource = wanted.resource AND l.owner = wanted.owner AND l.expires_at > clock_timestamp())
 ), gate AS (
-	SELECT n, pg_try_advisory_xact_lock({gate of wanted}) AS open FROM wanted WHERE n = 1
+	SELECT n, pg_try_advisory_xact_lock({gate of wanted}) AS open FROM wanted
+	WHERE n = 1 AND NOT EXISTS (SELECT 1 FROM queued)
 	UNION ALL
 	SELECT wanted.n, pg_try_advisory_xact_lock({gate of wanted}) FROM gate JOIN wanted ON wanted.n = gate.n + 1
 	WHERE gate.open
@@ -144,16 +153,20 @@ WITH RECURSIVE asked AS MATERIALIZED (
 	INSERT INTO {table} AS l (resource, owner, token, attempt, acquired_at, expires_at, metadata)
 	SELECT resource, owner, nextval({sequence}), attempt, t, t + ttl, metadata
 	FROM wanted, clock_timestamp() AS t
-	WHERE NOT EXISTS (SELECT 1 FROM gate WHERE NOT open) AND {durable}
+	WHERE NOT EXISTS (SELECT 1 FROM queued) AND NOT EXISTS (SELECT 1 FROM gate WHERE NOT open) AND {durable}
 	ORDER BY n
 	ON CONFLICT (resource) DO UPDATE SET
 		owner = excluded.owner, token = excluded.token, attempt = excluded.attempt, metadata = excluded.metadata,
 		(acquired_at, expires_at) = (SELECT t, t + wanted.ttl FROM wanted, clock_timestamp() AS t
 			WHERE wanted.resource = excluded.resource)
 	WHERE l.expires_at <= clock_timestamp() OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
-	RETURNING 'granted' AS what, id, resource, owner, token, acquired_at, expires_at, metadata
+	RETURNING 'granted' AS what, id, resource, owner, token, attempt, acquired_at, expires_at, metadata
+), served AS (
+	DELETE FROM {waiters} AS w USING ins
+	WHERE w.resource = ins.resource AND w.owner = ins.owner AND w.attempt = ins.attempt
 )
 SELECT what, id, resource, {columns}
-FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur
+FROM (SELECT what, id, resource, owner, token, acquired_at, expires_at, metadata FROM ins UNION ALL SELECT * FROM cur
 	UNION ALL SELECT 'shut', 0, resource, '', 0, clock_timestamp(), clock_timestamp(), NULL
-	FROM gate JOIN wanted USING (n) WHERE NOT open) AS answer`
+	FROM (SELECT resource FROM gate JOIN wanted USING (n) WHERE NOT open UNION ALL SELECT resource FROM queued) AS shut
+) AS answer`

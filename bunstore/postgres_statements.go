@@ -6,27 +6,35 @@ import "strings"
 // are cast, so that they mean the same in every exec mode of every driver. Only clock_timestamp() decides: now() stands
 // still in a transaction.
 type postgresStatements struct {
-	acquire, acquireAll, renew, release, releaseAttempt, get, list, purge, forceRelease string
+	acquire, acquireQueued, acquireAll, renew, release, releaseAttempt, get, list, purge, forceRelease string
+
+	// Of those who wait.
+	enqueue, before, dequeue, next, keep, look, waiters, announce string
 
 	// In a caller's transaction.
 	acquireTx, claim, renewTx, releaseTx, guard, probe string
 }
 
 func newPostgresStatements(t table) postgresStatements {
-	gate := func(resource string) string {
-		return "hashtextextended(" + resource + " COLLATE \"C\", " + t.regclassLiteral() + "::regclass::oid::bigint)"
+	gate := func(resource, relation string) string {
+		return "hashtextextended(" + resource + " COLLATE \"C\", " + quoteLiteral(relation) + "::regclass::oid::bigint)"
 	}
 	text := strings.NewReplacer(
 		"{table}", t.quoted(),
 		"{sequence}", quoteLiteral(t.sequenceQuoted()),
-		"{gate}", gate("$1::text"),
-		"{gate of wanted}", gate("wanted.resource"),
+		"{waiters}", t.waitersQuoted(),
+		"{gate}", gate("$1::text", t.quoted()),
+		"{gate of wanted}", gate("wanted.resource", t.quoted()),
+		"{queue gate}", gate("$1::text", t.waitersQuoted()),
+		"{unhurried}", unhurried,
+		"{released}", strings.ReplaceAll(postgresReleased, "{waiters}", t.waitersQuoted()),
 		"{durable}", durable,
 		"{guards}", postgresGuards,
 		"{columns}", postgresColumns,
 	)
 	return postgresStatements{
 		acquire:        text.Replace(postgresAcquire),
+		acquireQueued:  text.Replace(postgresAcquireQueued),
 		acquireAll:     text.Replace(postgresAcquireAll),
 		renew:          text.Replace(postgresRenew),
 		release:        text.Replace(postgresRelease),
@@ -35,6 +43,15 @@ func newPostgresStatements(t table) postgresStatements {
 		list:           text.Replace(postgresList),
 		purge:          text.Replace(postgresPurge),
 		forceRelease:   text.Replace(postgresForceRelease),
+
+		enqueue:  text.Replace(postgresEnqueue),
+		before:   text.Replace(postgresBefore),
+		dequeue:  text.Replace(postgresDequeue),
+		next:     text.Replace(postgresNext),
+		keep:     text.Replace(postgresKeep),
+		look:     text.Replace(postgresLook),
+		waiters:  text.Replace(postgresWaiters),
+		announce: text.Replace(postgresAnnounce),
 
 		acquireTx: text.Replace(postgresAcquireTx),
 		claim:     text.Replace(postgresClaim),
@@ -55,6 +72,9 @@ const postgresColumns = `owner, token,
 // transaction, which it would change.
 const durable = `(current_setting('synchronous_commit') <> 'off' OR set_config('synchronous_commit', 'on', true) IS NOT NULL)`
 
+// postgresReleased is the word for a release: "awaited" where somebody may wait, and is to be told when it is committed.
+const postgresReleased = `CASE WHEN EXISTS (SELECT 1 FROM {waiters} WHERE resource = $1::text) THEN 'awaited' ELSE 'released' END`
+
 // postgresAcquire: $1 resource, $2 owner, $3 TTL in µs, $4 metadata, $5 attempt.
 //
 // cur is the live lease that settles the matter without a write: another owner's, or the one that this very attempt
@@ -64,11 +84,16 @@ const durable = `(current_setting('synchronous_commit') <> 'off' OR set_config('
 // a larger one. An ended row, or one of the same owner, is taken over in place and keeps its id; the times are computed
 // again there, since the values for the insert were computed before a wait for the row's lock.
 //
+// It takes nothing that anybody waits for, whoever that is: whose turn it is, and what follows from it, is
+// postgresAcquireQueued's to say. So what is acquired without a queue costs no more than a look that nobody is in it; more
+// joins would be planned each time by a driver that does not prepare.
+//
 // Answers: "granted" (look at remaining: if the statement waited for the row, the lease may be over already), "mine"
-// (the attempt's own), "held", or no row: the gate was closed, or another acquirer won between snapshot and gate.
+// (the attempt's own), "held", or no row: the gate was closed, another acquirer won between snapshot and gate, or
+// somebody waits.
 const postgresAcquire = `
 WITH gate AS MATERIALIZED (
-	SELECT pg_try_advisory_xact_lock({gate}) AS open
+	SELECT pg_try_advisory_xact_lock({gate}) AS open, clock_timestamp() AS t
 ), cur AS MATERIALIZED (
 	SELECT CASE WHEN owner = $2::text THEN 'mine' ELSE 'held' END AS what,
 		id, owner, token, acquired_at, expires_at, metadata
@@ -77,8 +102,9 @@ WITH gate AS MATERIALIZED (
 ), ins AS (
 	INSERT INTO {table} AS l (resource, owner, token, attempt, acquired_at, expires_at, metadata)
 	SELECT $1::text, $2::text, nextval({sequence}), $5::text, t, t + $3::bigint * interval '1 microsecond', $4::text
-	FROM gate, clock_timestamp() AS t
+	FROM gate
 	WHERE gate.open AND NOT EXISTS (SELECT 1 FROM cur) AND {durable}
+		AND NOT EXISTS (SELECT 1 FROM {waiters} WHERE resource = $1::text AND expires_at > clock_timestamp() LIMIT 1)
 	ON CONFLICT (resource) DO UPDATE SET
 		owner = excluded.owner, token = excluded.token, attempt = excluded.attempt, metadata = excluded.metadata,
 		(acquired_at, expires_at) = (SELECT t, t + $3::bigint * interval '1 microsecond' FROM clock_timestamp() AS t)
@@ -87,6 +113,40 @@ WITH gate AS MATERIALIZED (
 )
 SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur) AS answer`
+
+// postgresAcquireQueued: as postgresAcquire, $6 whether to barge. It is for a resource that somebody waits for: the first
+// live ticket gets it, and whoever holds it already gets it in place. A grant takes the attempt's ticket out of the queue,
+// wherever that stood.
+//
+// cur is the live lease, "own" where it is the same owner's with another attempt, and head whose turn it is, read only
+// when there is no lease.
+const postgresAcquireQueued = `
+WITH gate AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock({gate}) AS open, clock_timestamp() AS t
+), cur AS MATERIALIZED (
+	SELECT CASE WHEN owner <> $2::text THEN 'held' WHEN attempt = $5::text THEN 'mine' ELSE 'own' END AS what,
+		id, owner, token, acquired_at, expires_at, metadata
+	FROM {table}
+	WHERE resource = $1::text AND expires_at > clock_timestamp()
+), head AS MATERIALIZED (
+	SELECT CASE WHEN $6::boolean OR owner = $2::text AND attempt = $5::text THEN 'own' ELSE 'queued' END AS what
+	` + postgresHead + `
+), ins AS (
+	INSERT INTO {table} AS l (resource, owner, token, attempt, acquired_at, expires_at, metadata)
+	SELECT $1::text, $2::text, nextval({sequence}), $5::text, t, t + $3::bigint * interval '1 microsecond', $4::text
+	FROM gate
+	WHERE gate.open AND coalesce((SELECT what FROM cur), (SELECT what FROM head), 'own') = 'own' AND {durable}
+	ON CONFLICT (resource) DO UPDATE SET
+		owner = excluded.owner, token = excluded.token, attempt = excluded.attempt, metadata = excluded.metadata,
+		(acquired_at, expires_at) = (SELECT t, t + $3::bigint * interval '1 microsecond' FROM clock_timestamp() AS t)
+	WHERE l.expires_at <= clock_timestamp() OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
+	RETURNING 'granted' AS what, id, owner, token, acquired_at, expires_at, metadata
+), served AS (
+	DELETE FROM {waiters} AS w USING ins
+	WHERE w.resource = $1::text AND w.owner = $2::text AND w.attempt = $5::text
+)
+SELECT what, id, $1::text, {columns}
+FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur WHERE what <> 'own') AS answer`
 
 // postgresRenew: $1 resource, $2 owner, $3 token (-1: any), $4 TTL in µs.
 //
@@ -122,7 +182,7 @@ FROM (SELECT * FROM upd
 // undoes only means waiting for the TTL. It must not be used inside a caller's transaction, whose commit would not wait
 // either.
 //
-// Answers: "released", or "seen" with the row as the snapshot has it, or no row. A grant that was seen current and was not
+// Answers: "released" or "awaited", or "seen" with the row as the snapshot has it, or no row. A grant that was seen current and was not
 // released is guarded, or its row changed meanwhile: ask again.
 const postgresRelease = `
 WITH seen AS MATERIALIZED (
@@ -131,10 +191,10 @@ WITH seen AS MATERIALIZED (
 	SELECT id, pg_try_advisory_xact_lock({gate}) AS open FROM seen
 	WHERE owner = $2::text AND (token = $3::bigint OR $3::bigint = -1) AND expires_at > clock_timestamp()
 ), del AS (
-	DELETE FROM {table} AS l USING gate
-	WHERE l.id = gate.id AND gate.open AND l.owner = $2::text AND (l.token = $3::bigint OR $3::bigint = -1)
+	DELETE FROM {table} AS l
+	WHERE l.id = (SELECT id FROM gate WHERE open) AND l.owner = $2::text AND (l.token = $3::bigint OR $3::bigint = -1)
 		AND l.expires_at > clock_timestamp() AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-	RETURNING 'released' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
+	RETURNING {released} AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
 )
 SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM del
@@ -143,7 +203,7 @@ FROM (SELECT * FROM del
 
 // postgresReleaseAttempt: $1 resource, $2 owner, $3 attempt. As postgresRelease, for a caller that knows no token.
 //
-// Answers: "released", or "seen" with the attempt's live grant that was not released, or no row.
+// Answers: "released" or "awaited", or "seen" with the attempt's live grant that was not released, or no row.
 const postgresReleaseAttempt = `
 WITH seen AS MATERIALIZED (
 	SELECT id, owner, token, acquired_at, expires_at, metadata, pg_try_advisory_xact_lock({gate}) AS open FROM {table}
@@ -152,7 +212,7 @@ WITH seen AS MATERIALIZED (
 	DELETE FROM {table} AS l USING seen
 	WHERE l.id = seen.id AND seen.open AND l.token = seen.token AND l.expires_at > clock_timestamp()
 		AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-	RETURNING 'released' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
+	RETURNING {released} AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
 )
 SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM del
@@ -176,19 +236,24 @@ ORDER BY resource LIMIT $5::bigint`
 
 // postgresPurge: $1 rows. A row that somebody is just taking over, renewing or guarding is locked, and skipped; the
 // condition is judged again on the row that is deleted. It takes no gate: for the milliseconds that it runs an acquire of
-// one of its resources waits for it, which is better than a refusal of what is free.
+// one of its resources waits for it, which is better than a refusal of what is free. It takes out as many dead tickets,
+// uncounted; it frees nothing that anybody waits for.
 const postgresPurge = `
 WITH ended AS MATERIALIZED (
 	SELECT id FROM {table} WHERE expires_at <= clock_timestamp() LIMIT $1::bigint FOR UPDATE SKIP LOCKED
 ), del AS (
 	DELETE FROM {table} AS l USING ended WHERE l.id = ended.id AND l.expires_at <= clock_timestamp() RETURNING 1
+), dead AS MATERIALIZED (
+	SELECT number FROM {waiters} WHERE expires_at <= clock_timestamp() LIMIT $1::bigint FOR UPDATE SKIP LOCKED
+), tickets AS (
+	DELETE FROM {waiters} AS w USING dead WHERE w.number = dead.number AND w.expires_at <= clock_timestamp()
 )
 SELECT count(*) FROM del`
 
 // postgresForceRelease: $1 resource, $2 token. It waits for the disk, as an operator expects, and asks for the gate as
 // postgresRelease does.
 //
-// Answers: "released", or "seen" with the live lease, or no row. The token's lease that was not released is guarded, or
+// Answers: "released" or "awaited", or "seen" with the live lease, or no row. The token's lease that was not released is guarded, or
 // its row changed meanwhile: ask again.
 const postgresForceRelease = `
 WITH seen AS MATERIALIZED (
@@ -199,7 +264,7 @@ WITH seen AS MATERIALIZED (
 ), del AS (
 	DELETE FROM {table} AS l USING gate
 	WHERE l.id = gate.id AND gate.open AND l.token = $2::bigint AND l.expires_at > clock_timestamp() AND {durable}
-	RETURNING 'released' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
+	RETURNING {released} AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
 )
 SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM del

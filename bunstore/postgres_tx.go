@@ -30,7 +30,7 @@ func (t *postgresTx) acquire(ctx context.Context, request locks.Request) (lock l
 		var answer *row
 		err := t.undoable(ctx, func() (keep bool, err error) {
 			answer, err = t.one(ctx, t.q, t.sql.acquireTx, request.Resource, request.Owner, request.TTL.Microseconds(),
-				metadataArg(request.Metadata), request.Attempt)
+				metadataArg(request.Metadata), request.Attempt, request.Barge)
 			if err != nil || answer == nil || !answer.live() {
 				return false, err
 			}
@@ -65,9 +65,13 @@ func (t *postgresTx) renew(ctx context.Context, grant locks.Grant, ttl time.Dura
 	return t.change(ctx, grant, "renewed", locks.ErrBusy, t.sql.renewTx, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
 }
 
-func (t *postgresTx) release(ctx context.Context, grant locks.Grant) error {
-	_, err := t.change(ctx, grant, "released", locks.ErrGuarded, t.sql.releaseTx, grant.Resource, grant.Owner, grant.Token)
-	return err
+func (t *postgresTx) release(ctx context.Context, grant locks.Grant) (next int64, err error) {
+	_, err = t.change(ctx, grant, "released", locks.ErrGuarded, t.sql.releaseTx, grant.Resource, grant.Owner, grant.Token)
+	if err != nil {
+		return 0, err
+	}
+	// Its own channel too: who waits in this process may come through another store, or after a commit that nobody tells of.
+	return t.next(ctx, t.q, grant.Resource, "")
 }
 
 // change does something to the grant's row, in a savepoint that is undone when it is refused. Where somebody else has the
@@ -75,16 +79,19 @@ func (t *postgresTx) release(ctx context.Context, grant locks.Grant) error {
 func (t *postgresTx) change(ctx context.Context, grant locks.Grant, done string, busy error, statement string, args ...any) (lock locks.Lock, err error) {
 	err = t.shortWait(ctx, busy, grant.Resource, func() (settled bool, err error) {
 		var answer *row
+		isDone := func() bool {
+			return answer != nil && (answer.what == done || done == "released" && answer.what == "awaited")
+		}
 		err = t.undoable(ctx, func() (bool, error) {
 			answer, err = t.one(ctx, t.q, statement, args...)
-			return err == nil && answer != nil && answer.what == done, err
+			return err == nil && isDone(), err
 		})
 		switch {
 		case dberror.IsSQLState(err, dberror.SerializationFailure):
 			return true, stale(err)
 		case err != nil:
 			return true, err
-		case answer != nil && answer.what == done:
+		case isDone():
 			lock = answer.lock
 			return true, nil
 		}

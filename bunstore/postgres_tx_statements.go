@@ -12,7 +12,7 @@ package bunstore
 // does not keep out the session that holds it.
 const postgresGuards = `coalesce(current_setting('rowlease.guards', true), '')`
 
-// postgresAcquireTx: as postgresAcquire, but without a commit of its own, and "guarded" where this transaction guards
+// postgresAcquireTx: as postgresAcquireQueued, but without a commit of its own, and "guarded" where this transaction guards
 // the resource.
 const postgresAcquireTx = `
 WITH own AS MATERIALIZED (
@@ -20,24 +20,29 @@ WITH own AS MATERIALIZED (
 ), gate AS MATERIALIZED (
 	SELECT pg_try_advisory_xact_lock({gate}) AS open
 ), cur AS MATERIALIZED (
-	SELECT CASE WHEN owner = $2::text THEN 'mine' ELSE 'held' END AS what,
+	SELECT CASE WHEN owner <> $2::text THEN 'held' WHEN attempt = $5::text THEN 'mine' ELSE 'own' END AS what,
 		id, owner, token, acquired_at, expires_at, metadata
 	FROM {table}
-	WHERE resource = $1::text AND expires_at > clock_timestamp() AND (owner <> $2::text OR attempt = $5::text)
-		AND NOT (SELECT guarded FROM own)
+	WHERE resource = $1::text AND expires_at > clock_timestamp() AND NOT (SELECT guarded FROM own)
+), head AS MATERIALIZED (
+	SELECT CASE WHEN $6::boolean OR owner = $2::text AND attempt = $5::text THEN 'own' ELSE 'queued' END AS what
+	` + postgresHead + `
 ), ins AS (
 	INSERT INTO {table} AS l (resource, owner, token, attempt, acquired_at, expires_at, metadata)
 	SELECT $1::text, $2::text, nextval({sequence}), $5::text, t, t + $3::bigint * interval '1 microsecond', $4::text
 	FROM gate, clock_timestamp() AS t
-	WHERE gate.open AND NOT EXISTS (SELECT 1 FROM cur) AND NOT (SELECT guarded FROM own)
+	WHERE gate.open AND coalesce((SELECT what FROM cur), (SELECT what FROM head), 'own') = 'own' AND NOT (SELECT guarded FROM own)
 	ON CONFLICT (resource) DO UPDATE SET
 		owner = excluded.owner, token = excluded.token, attempt = excluded.attempt, metadata = excluded.metadata,
 		(acquired_at, expires_at) = (SELECT t, t + $3::bigint * interval '1 microsecond' FROM clock_timestamp() AS t)
 	WHERE l.expires_at <= clock_timestamp() OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
 	RETURNING 'granted' AS what, id, owner, token, acquired_at, expires_at, metadata
+), served AS (
+	DELETE FROM {waiters} AS w USING ins
+	WHERE w.resource = $1::text AND w.owner = $2::text AND w.attempt = $5::text
 )
 SELECT what, id, $1::text, {columns}
-FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur
+FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur WHERE what <> 'own'
 	UNION ALL SELECT 'guarded', 0, '', 0, clock_timestamp(), clock_timestamp(), NULL FROM own WHERE guarded) AS answer`
 
 // postgresClaim: $1 resource, $2 owner, $3 token. It makes a grant that an acquire has found again a part of the
@@ -81,7 +86,7 @@ FROM (SELECT * FROM upd
 // postgresReleaseTx: as postgresRelease. The gate is taken exclusively, so that a guard which comes after it is not left
 // with a part of it when the row is gone; a guard of another transaction that came before has it closed.
 //
-// Answers: "released", or "seen" with the row as the snapshot has it, or no row.
+// Answers: "released" or "awaited", or "seen" with the row as the snapshot has it, or no row.
 const postgresReleaseTx = `
 WITH seen AS MATERIALIZED (
 	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table} WHERE resource = $1::text
@@ -95,7 +100,7 @@ WITH seen AS MATERIALIZED (
 ), del AS (
 	DELETE FROM {table} AS l USING cur
 	WHERE l.id = cur.id AND l.token = $3::bigint AND cur.expires_at > clock_timestamp()
-	RETURNING 'released' AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
+	RETURNING {released} AS what, l.id, l.owner, l.token, l.acquired_at, l.expires_at, l.metadata
 )
 SELECT what, id, $1::text, {columns}
 FROM (SELECT * FROM del

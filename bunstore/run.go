@@ -25,6 +25,10 @@ type runner struct {
 	hooks      []bun.QueryHook
 	guardLimit time.Duration
 	callLimit  time.Duration
+	// channel is where this process hears whose turn it is, "" for nowhere, and wake tells its waiters, by their tickets:
+	// what a statement frees needs to be announced only to other channels.
+	channel string
+	wake    func(ticket int64)
 }
 
 // query runs a statement and calls scan for each row, but for no more than most of them. Only nil means that it was

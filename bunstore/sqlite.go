@@ -30,27 +30,48 @@ func newSQLite(run runner, t table, busyLimit time.Duration, begin func(context.
 // asker runs one statement that answers with at most one row: by itself, or in a caller's transaction.
 type asker func(ctx context.Context, statement string, args ...any) (*row, error)
 
+// sqliteHandle is what an acquire runs on: the store by itself, or a caller's transaction.
+type sqliteHandle interface {
+	// unlessBusy is for reads and for one statement that writes, together for several that are to happen all or none.
+	unlessBusy(ctx context.Context, try func(context.Context, querier) error) error
+	together(ctx context.Context, step func(context.Context, querier) error) error
+}
+
 func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
-	lock, _, err := s.acquireBy(ctx, s.ask, request)
+	lock, _, err := s.acquireOn(ctx, s, request)
 	return lock, err
 }
 
-// acquireBy reads first, and refuses on what it read: an upsert takes the write lock even to be refused. Found tells that
-// the attempt had its grant already.
-func (s sqlite) acquireBy(ctx context.Context, ask asker, request locks.Request) (lock locks.Lock, found bool, err error) {
+// acquireOn reads first, and refuses on what it read: an upsert takes the write lock even to be refused. Mine tells that the
+// attempt had its grant already.
+func (s sqlite) acquireOn(ctx context.Context, on sqliteHandle, request locks.Request) (lock locks.Lock, mine bool, err error) {
+	var refused error
 	for range maxAsks {
-		answer, err := ask(ctx, s.sql.row, request.Resource)
+		var stood sqliteStood
+		var found *locks.Lock
+		err := on.unlessBusy(ctx, func(ctx context.Context, q querier) (err error) {
+			stood, found, err = s.stood(ctx, q, request)
+			return err
+		})
 		switch {
 		case err != nil:
 			return lock, false, err
-		case answer == nil || !answer.live():
-		case answer.lock.Owner != request.Owner:
-			return lock, false, locks.Held(request.Resource, &answer.lock)
-		case answer.what == request.Attempt: // this very attempt's own
-			return answer.lock, true, nil
+		case found != nil:
+			return *found, true, nil
 		}
-		answer, err = ask(ctx, s.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
-			metadataArg(request.Metadata), request.Attempt)
+		var answer *row
+		if stood.awaited {
+			refused = nil
+			err = on.together(ctx, func(ctx context.Context, q querier) (err error) {
+				answer, err = s.grantQueued(ctx, q, request)
+				return err
+			})
+		} else {
+			err = on.unlessBusy(ctx, func(ctx context.Context, q querier) (err error) {
+				answer, refused, err = s.grant(ctx, q, request)
+				return err
+			})
+		}
 		switch {
 		case err != nil:
 			return lock, false, err
@@ -58,48 +79,59 @@ func (s sqlite) acquireBy(ctx context.Context, ask asker, request locks.Request)
 			return answer.lock, false, nil
 		}
 	}
+	if refused != nil { // and not because of a ticket
+		return lock, false, refused
+	}
 	return lock, false, locks.Held(request.Resource, nil) // others were faster every time
 }
 
 func (s sqlite) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	return s.change(ctx, s.ask, grant, s.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	answer, err := s.change(ctx, s.ask, grant, s.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	return answer.lock, err
 }
 
 func (s sqlite) release(ctx context.Context, grant locks.Grant) error {
-	_, err := s.change(ctx, s.ask, grant, s.sql.release, grant.Resource, grant.Owner, grant.Token)
+	answer, err := s.change(ctx, s.ask, grant, s.sql.release, grant.Resource, grant.Owner, grant.Token)
+	if err == nil {
+		s.freed(ctx, answer)
+	}
 	return err
 }
 
 // change runs a statement that does something to the grant, and finds the reason where it did nothing. It writes first:
 // in a transaction what it reads afterwards is the present, since with the write lock there is no other.
-func (s sqlite) change(ctx context.Context, ask asker, grant locks.Grant, statement string, args ...any) (locks.Lock, error) {
+func (s sqlite) change(ctx context.Context, ask asker, grant locks.Grant, statement string, args ...any) (row, error) {
 	for range maxAsks {
 		answer, err := ask(ctx, statement, args...)
 		if err != nil {
-			return locks.Lock{}, err
+			return row{}, err
 		}
 		if answer != nil {
-			return answer.lock, nil
+			return *answer, nil
 		}
 		if answer, err = ask(ctx, s.sql.row, grant.Resource); err != nil {
-			return locks.Lock{}, err
+			return row{}, err
 		}
 		if answer == nil {
-			return locks.Lock{}, locks.Refuse(grant, nil, false)
+			return row{}, locks.Refuse(grant, nil, false)
 		}
 		if err := locks.Refuse(grant, &answer.lock, answer.live()); err != nil {
-			return locks.Lock{}, err
+			return row{}, err
 		}
 	}
-	return locks.Lock{}, unsettled(grant.Resource)
+	return row{}, unsettled(grant.Resource)
 }
 
 func (s sqlite) releaseAttempt(ctx context.Context, resource, owner, attempt string) error {
 	answer, err := s.ask(ctx, s.sql.releaseAttempt, resource, owner, attempt)
-	if err == nil && answer == nil {
-		err = locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
+	switch {
+	case err != nil:
+		return err
+	case answer == nil:
+		return locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
 	}
-	return err
+	s.freed(ctx, *answer)
+	return nil
 }
 
 func (s sqlite) get(ctx context.Context, resource string) (locks.Lock, error) {
@@ -121,12 +153,18 @@ func (s sqlite) list(ctx context.Context, query locks.ListQuery) (page locks.Pag
 	return page, err
 }
 
+// purge takes out as many dead tickets, too, which are not counted.
 func (s sqlite) purge(ctx context.Context, limit int) (n int, err error) {
 	err = s.unlessBusy(ctx, func(ctx context.Context, q querier) error {
 		n = 0
 		return s.query(ctx, q, limit+1, func(*sql.Rows) error { n++; return nil }, s.sql.purge, limit)
 	})
-	return n, err
+	if err != nil {
+		return n, err
+	}
+	return n, s.unlessBusy(ctx, func(ctx context.Context, q querier) error {
+		return s.query(ctx, q, 1, func(*sql.Rows) error { return nil }, s.sql.purgeTickets, limit)
+	})
 }
 
 func (s sqlite) forceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error) {
@@ -136,6 +174,7 @@ func (s sqlite) forceRelease(ctx context.Context, resource string, token int64) 
 			return locks.Lock{}, err
 		}
 		if answer != nil {
+			s.freed(ctx, *answer)
 			return answer.lock, nil
 		}
 		switch answer, err = s.ask(ctx, s.sql.get, resource); {

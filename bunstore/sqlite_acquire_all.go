@@ -13,36 +13,48 @@ import (
 // acquireAll reads first, as acquire does, and then again with the file's write lock: what it reads there stays so until
 // its transaction ends.
 func (s sqlite) acquireAll(ctx context.Context, requests []locks.Request) ([]locks.Lock, error) {
-	var own map[string]locks.Lock
+	var found []sqliteFound
 	err := s.unlessBusy(ctx, func(ctx context.Context, q querier) (err error) {
-		own, err = s.settled(ctx, q, requests)
+		found, err = s.settled(ctx, q, requests)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	granted := make([]locks.Lock, len(requests))
-	if len(own) == len(requests) {
-		for i, request := range requests {
-			granted[i] = own[request.Resource]
+	missing := false
+	for i := range requests {
+		if found[i].own == nil {
+			missing = true
+			continue
 		}
+		granted[i] = *found[i].own
+	}
+	if !missing {
 		return granted, nil
 	}
-	err = s.inOwnTx(ctx, func(ctx context.Context, q querier) error {
-		own, err := s.settled(ctx, q, requests)
+	err = s.together(ctx, func(ctx context.Context, q querier) error {
+		found, err := s.settled(ctx, q, requests)
 		if err != nil {
 			return err
 		}
 		for i, request := range requests {
-			var found bool
-			if granted[i], found = own[request.Resource]; found {
+			if found[i].own != nil {
+				granted[i] = *found[i].own
 				continue
 			}
-			answer, err := s.one(ctx, q, s.sql.acquire, request.Resource, request.Owner, request.TTL.Microseconds(),
-				metadataArg(request.Metadata), request.Attempt)
+			var answer *row
+			var refused error
+			if found[i].awaited {
+				answer, err = s.grantQueued(ctx, q, request)
+			} else {
+				answer, refused, err = s.grant(ctx, q, request)
+			}
 			switch {
 			case err != nil:
 				return err
+			case refused != nil: // not because of a ticket: there is none
+				return refused
 			case answer == nil: // the clock was set back
 				return locks.Held(request.Resource, nil)
 			}
@@ -56,43 +68,47 @@ func (s sqlite) acquireAll(ctx context.Context, requests []locks.Request) ([]loc
 	return granted, nil
 }
 
-// settled reads the rows of all that is asked for, in one statement and so as of one instant. It refuses on the first one
-// that somebody else holds, and returns the grants that the attempts have already.
-func (s sqlite) settled(ctx context.Context, q querier, requests []locks.Request) (own map[string]locks.Lock, err error) {
-	statement := strings.Replace(s.sql.rows, "{resources}", "?"+strings.Repeat(", ?", len(requests)-1), 1)
-	asked, args := make(map[string]locks.Request, len(requests)), make([]any, len(requests))
-	for i, request := range requests {
-		asked[request.Resource], args[i] = request, request.Resource
-	}
-	own = make(map[string]locks.Lock)
-	var held *row
-	err = s.query(ctx, q, len(requests), func(rows *sql.Rows) error {
-		var found row
-		if err := found.scan(rows); err != nil {
-			return err
-		}
-		request := asked[found.lock.Resource]
-		switch {
-		case !found.live():
-		case found.lock.Owner != request.Owner:
-			if held == nil {
-				held = &found
-			}
-		case found.what == request.Attempt:
-			own[request.Resource] = found.lock
-		}
-		return nil
-	}, statement, args...)
-	if err == nil && held != nil {
-		err = locks.Held(held.lock.Resource, &held.lock)
-	}
-	return own, err
+// sqliteFound is what was found of a request that is not refused: the grant that its attempt has already, and whether there
+// is a ticket.
+type sqliteFound struct {
+	own     *locks.Lock
+	awaited bool
 }
 
-// inOwnTx runs step in a transaction of the store's own, which has the file's write lock from its begin. It is committed
+// settled reads how all that is asked for stands, in one statement and so as of one instant, but for whose turn it is. It
+// refuses on the first one that is to be refused.
+func (s sqlite) settled(ctx context.Context, q querier, requests []locks.Request) ([]sqliteFound, error) {
+	asked := placeholders(1, len(requests))
+	statement := strings.NewReplacer("{resources}", asked, "{each}", "("+strings.ReplaceAll(asked, ", ", "), (")+")").Replace(s.sql.glances)
+	stood, args := make(map[string]*sqliteStood, len(requests)), make([]any, len(requests))
+	for i, request := range requests {
+		stood[request.Resource], args[i] = new(sqliteStood), request.Resource
+	}
+	err := s.query(ctx, q, 2*len(requests), func(rows *sql.Rows) error {
+		answer := new(row)
+		if err := answer.scan(rows); err != nil {
+			return err
+		}
+		stood[answer.lock.Resource].add(answer)
+		return nil
+	}, statement, args...)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]sqliteFound, len(requests))
+	for i, request := range requests {
+		if found[i].own, err = s.settle(ctx, q, *stood[request.Resource], request); err != nil {
+			return nil, err
+		}
+		found[i].awaited = stood[request.Resource].awaited
+	}
+	return found, nil
+}
+
+// together runs step in a transaction of the store's own, which has the file's write lock from its begin. It is committed
 // when step returns nil, and rolled back otherwise, also when a hook panics. The context bounds the begin and the commit,
 // not the statements between: see unlessBusy.
-func (s sqlite) inOwnTx(ctx context.Context, step func(context.Context, querier) error) error {
+func (s sqlite) together(ctx context.Context, step func(context.Context, querier) error) error {
 	own, err := s.begin(ctx, nil)
 	if err != nil {
 		return err
@@ -111,8 +127,3 @@ func (s sqlite) inOwnTx(ctx context.Context, step func(context.Context, querier)
 	_, err = own.end(err)
 	return err
 }
-
-// sqliteRows: as sqliteRow, for all of the {resources}, in byte order.
-const sqliteRows = `
-SELECT attempt, id, resource, owner, token, acquired_at, expires_at, expires_at - {now}, metadata
-FROM {table} WHERE resource IN ({resources}) ORDER BY resource`

@@ -30,20 +30,25 @@ func (t *sqliteTx) acquire(ctx context.Context, request locks.Request) (locks.Lo
 	if t.guards.has(request.Resource) {
 		return locks.Lock{}, fmt.Errorf("%w: this transaction guards the lease of %q, and cannot acquire it", locks.ErrGuarded, request.Resource)
 	}
-	lock, found, err := t.acquireBy(ctx, t.ask, request)
-	if found { // by a read: as a part of the transaction it is written
-		return t.change(ctx, t.ask, lock.Grant(), t.sql.guard, lock.Resource, lock.Owner, lock.Token)
+	lock, mine, err := t.acquireOn(ctx, t, request)
+	if mine { // by a read: as a part of the transaction it is written
+		answer, err := t.change(ctx, t.ask, lock.Grant(), t.sql.guard, lock.Resource, lock.Owner, lock.Token)
+		return answer.lock, err
 	}
 	return lock, err
 }
 
 func (t *sqliteTx) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	return t.change(ctx, t.ask, grant, t.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	answer, err := t.change(ctx, t.ask, grant, t.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	return answer.lock, err
 }
 
-func (t *sqliteTx) release(ctx context.Context, grant locks.Grant) error {
-	_, err := t.change(ctx, t.ask, grant, t.sql.release, grant.Resource, grant.Owner, grant.Token)
-	return err
+func (t *sqliteTx) release(ctx context.Context, grant locks.Grant) (next int64, err error) {
+	answer, err := t.change(ctx, t.ask, grant, t.sql.release, grant.Resource, grant.Owner, grant.Token)
+	if err != nil || answer.what != "awaited" {
+		return 0, err
+	}
+	return t.next(ctx, t, grant.Resource)
 }
 
 func (t *sqliteTx) guard(ctx context.Context, grant locks.Grant) error {
@@ -55,19 +60,33 @@ func (t *sqliteTx) guard(ctx context.Context, grant locks.Grant) error {
 	return err
 }
 
-// ask runs one statement. It tries again while another writer has the file, for as long as the busy limit, unless the
-// transaction has read before that writer: then its snapshot is too old, and no wait helps.
+// ask runs one statement.
 func (t *sqliteTx) ask(ctx context.Context, statement string, args ...any) (answer *row, err error) {
-	if err := t.hasBegun(ctx); err != nil {
-		return nil, err
-	}
-	err = t.whileBusy(ctx, func(ctx context.Context) (err error) {
-		answer, err = t.one(context.WithoutCancel(ctx), t.q, statement, args...)
+	err = t.unlessBusy(ctx, func(ctx context.Context, q querier) (err error) {
+		answer, err = t.one(ctx, q, statement, args...)
 		return err
+	})
+	return answer, err
+}
+
+// unlessBusy tries again while another writer has the file, for as long as the busy limit, unless the transaction has read
+// before that writer: then its snapshot is too old, and no wait helps.
+func (t *sqliteTx) unlessBusy(ctx context.Context, try func(context.Context, querier) error) error {
+	if err := t.hasBegun(ctx); err != nil {
+		return err
+	}
+	return t.whileBusy(ctx, func(ctx context.Context) error {
+		return try(context.WithoutCancel(ctx), t.q)
 	}, func(err error) bool {
 		return dberror.SQLiteCode(err) != dberror.SQLiteBusySnapshot && dberror.IsSQLiteBusy(err)
 	})
-	return answer, err
+}
+
+// together runs the step in a savepoint.
+func (t *sqliteTx) together(ctx context.Context, step func(context.Context, querier) error) error {
+	return t.unlessBusy(ctx, func(ctx context.Context, q querier) error {
+		return t.savepoint(ctx, func(txEngine) error { return step(ctx, q) })
+	})
 }
 
 // hasBegun asks, on a connection, whether a transaction is open on it: BEGIN is an error then. It asks each time, since

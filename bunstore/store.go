@@ -11,6 +11,7 @@ import (
 	"github.com/rowlease/rowlease/bunstore/internal/dberror"
 	"github.com/rowlease/rowlease/bunstore/internal/transaction"
 	"github.com/rowlease/rowlease/locks"
+	"github.com/rowlease/rowlease/locks/waitqueue"
 )
 
 // Store keeps leases in a table of the host's database, through its bun.DB. It is safe for concurrent use, holds no
@@ -19,11 +20,13 @@ type Store struct {
 	db     *bun.DB
 	config config
 	engine engine
+	front  *waitqueue.Front
 }
 
 // engine is the statements of one dialect. What it is given is valid, its context has a deadline. It returns the
 // errors of [locks.Store], and faults as the driver worded them.
 type engine interface {
+	queueEngine
 	acquire(ctx context.Context, request locks.Request) (locks.Lock, error)
 	// acquireAll is given the requests in byte order of their resources, and returns the locks in that order.
 	acquireAll(ctx context.Context, requests []locks.Request) ([]locks.Lock, error)
@@ -65,7 +68,18 @@ func New(db *bun.DB, options ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, config: c}
-	run := runner{db: db, hooks: c.hooks, guardLimit: c.guardLimit, callLimit: c.callLimit}
+	if db.Dialect().Name() != dialect.PG && c.queue.Waker != nil {
+		return nil, &locks.InvalidError{Field: "waker", Reason: "needs PostgreSQL"}
+	}
+	c.queue.Backend, c.queue.CallLimit = backend{s}, c.callLimit
+	front, err := waitqueue.NewFront(c.queue)
+	if err != nil {
+		return nil, err
+	}
+	s.front = front
+	run := runner{
+		db: db, hooks: c.hooks, guardLimit: c.guardLimit, callLimit: c.callLimit, channel: front.Channel(), wake: front.Wake,
+	}
 	if db.Dialect().Name() == dialect.PG {
 		s.engine = newPostgres(run, c.table)
 	} else {

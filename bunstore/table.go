@@ -35,13 +35,14 @@ func (o tableOption) applyMigration(c *migrationConfig) error { return o(&c.tabl
 
 // WithTable names the table; the default is [DefaultTable]. The name is taken literally and quoted, so that case,
 // blanks and dots are part of it: it is at most 52 bytes of UTF-8 without control characters, "'" and "$", which a
-// driver takes for a string's and a placeholder's also within quotes. What belongs to the table is named after it: "<name>_token_seq" (PostgreSQL), "<name>_tokens" (SQLite), "<name>_migrations" (the runner).
+// driver takes for a string's and a placeholder's also within quotes. What belongs to the table is named after it: "<name>_token_seq" (PostgreSQL), "<name>_tokens" (SQLite), "<name>_waiters"
+// ("distributed_lock_waiters" beside the default), "<name>_migrations" (the runner).
 func WithTable(name string) TableOption {
 	return tableOption(func(t *table) error {
 		if err := validateIdentifier("table", name, maxTableBytes); err != nil {
 			return err
 		}
-		for _, suffix := range []string{"_token_seq", "_tokens", "_migrations"} {
+		for _, suffix := range []string{"_token_seq", "_tokens", "_waiters", "_migrations"} {
 			if strings.HasSuffix(strings.ToLower(name), suffix) {
 				return &locks.InvalidError{Field: "table", Reason: fmt.Sprintf("must not end in %s, which is what belongs to another table, got %q", suffix, name)}
 			}
@@ -123,6 +124,17 @@ func (t table) sequenceQuoted() string { return t.relation("_token_seq") }
 
 // tokensQuoted is the name, as SQL, of the one-row table that keeps the largest token (SQLite).
 func (t table) tokensQuoted() string { return t.relation("_tokens") }
+
+// waitersQuoted is the name, as SQL, of the table of those who wait: "distributed_lock_waiters" beside the default table,
+// "<name>_waiters" beside any other.
+func (t table) waitersQuoted() string { return table{schema: t.schema, name: t.waiters()}.quoted() }
+
+func (t table) waiters() string {
+	if t.name == DefaultTable {
+		return "distributed_lock_waiters"
+	}
+	return t.name + "_waiters"
+}
 
 // migrationsQuoted is the name, as SQL, of the table where the runner keeps what it applied.
 func (t table) migrationsQuoted() string { return t.relation("_migrations") }

@@ -41,7 +41,8 @@ var (
 type txEngine interface {
 	acquire(ctx context.Context, request locks.Request) (locks.Lock, error)
 	renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error)
-	release(ctx context.Context, grant locks.Grant) error
+	// release returns the ticket whose turn it is after the commit, 0 for none, and announces it to its channel by then.
+	release(ctx context.Context, grant locks.Grant) (next int64, err error)
 	guard(ctx context.Context, grant locks.Grant) error
 	// savepoint runs fn in a savepoint, which is undone when that fails. The engine is for use in it.
 	savepoint(ctx context.Context, fn func(txEngine) error) error
@@ -113,9 +114,19 @@ func (t *Tx) Renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (l
 
 // Release implements [locks.Tx].
 func (t *Tx) Release(ctx context.Context, grant locks.Grant) error {
-	return t.do(ctx, "release", grant.ValidateExact(), true, func(ctx context.Context) error {
-		return t.engine.release(ctx, grant)
+	var next int64
+	err := t.do(ctx, "release", grant.ValidateExact(), true, func(ctx context.Context) (err error) {
+		next, err = t.engine.release(ctx, grant)
+		return err
 	})
+	if err == nil && next != 0 {
+		t.OnEnd(func(outcome locks.Outcome) {
+			if outcome != locks.RolledBack {
+				t.store.front.Wake(next)
+			}
+		})
+	}
+	return err
 }
 
 // Guard implements [locks.Tx]. It is one statement. On SQLite it takes the file's write lock, so that everybody else's

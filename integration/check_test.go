@@ -108,6 +108,9 @@ func TestCheckSchema(t *testing.T) {
 		want   []string
 	}{
 		{"dropped", []string{`DROP TABLE {s}.distributed_locks`}, []string{"the table is missing"}},
+		{"nobody can wait", []string{`DROP TABLE {s}.distributed_lock_waiters`}, []string{"of those who wait is missing"}},
+		{"no ticket column", []string{`ALTER TABLE {s}.distributed_lock_waiters DROP COLUMN channel`}, []string{"column channel (text) of"}},
+		{"no ticket key", []string{`ALTER TABLE {s}.distributed_lock_waiters DROP CONSTRAINT distributed_lock_waiters_pkey`}, []string{"no plain unique index on (resource, number)"}},
 		{"a view", []string{`ALTER TABLE {s}.distributed_locks RENAME TO hidden`, `CREATE VIEW {s}.distributed_locks AS SELECT * FROM {s}.hidden`}, []string{"not a plain table"}},
 		{"unlogged", []string{`ALTER TABLE {s}.distributed_locks SET UNLOGGED`}, []string{"unlogged"}},
 		{"no column", []string{`ALTER TABLE {s}.distributed_locks DROP COLUMN attempt`}, []string{"column attempt (text) is missing"}},

@@ -42,6 +42,7 @@ const (
 	SQLiteLocked       = 6
 	SQLiteReadOnly     = 8
 	SQLiteInterrupt    = 9
+	SQLiteConstraint   = 19
 	SQLiteBusySnapshot = 517
 )
 

@@ -1,0 +1,223 @@
+package bunstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/rowlease/rowlease/locks"
+	"github.com/rowlease/rowlease/locks/waitqueue"
+)
+
+func (p postgres) enqueue(ctx context.Context, request locks.Request, ttl time.Duration, channel string, most int) (locks.Waiter, error) {
+	waiter := locks.Waiter{Resource: request.Resource, Owner: request.Owner}
+	drawn := false
+	err := p.committed(ctx, func(q querier) error {
+		return p.query(ctx, q, 1, func(rows *sql.Rows) error {
+			var since, expires int64
+			drawn = true
+			err := rows.Scan(&waiter.Number, &since, &expires)
+			waiter.Since, waiter.ExpiresAt = time.UnixMicro(since).UTC(), time.UnixMicro(expires).UTC()
+			return err
+		}, p.sql.enqueue, request.Resource, request.Owner, request.Attempt, channel, ttl.Microseconds(), most)
+	})
+	switch {
+	case err != nil:
+		return locks.Waiter{}, err
+	case !drawn:
+		return locks.Waiter{}, locks.ErrQueueFull
+	}
+	p.drawn.add(request, waiter.Number)
+	if most == 0 {
+		return waiter, nil
+	}
+	// Some may have come between the statement's snapshot and the gate. Who has a smaller number was first, so that of any who
+	// come at once as many stay as there is room for.
+	before, err := p.count(ctx, p.db.DB, p.sql.before, request.Resource, waiter.Number, most)
+	if err != nil {
+		return locks.Waiter{}, err
+	}
+	if before < most {
+		return waiter, nil
+	}
+	next, err := p.dequeue(ctx, request.Resource, request.Owner, request.Attempt)
+	if err != nil {
+		return locks.Waiter{}, err
+	}
+	p.wake(next)
+	return locks.Waiter{}, locks.ErrQueueFull
+}
+
+// dequeue announces in a statement of its own, when the ticket is gone: whoever frees the resource meanwhile has seen this
+// ticket or the next one.
+func (p postgres) dequeue(ctx context.Context, resource, owner, attempt string) (next int64, err error) {
+	first := false
+	err = p.committed(ctx, func(q querier) error {
+		return p.query(ctx, q, 1, func(rows *sql.Rows) error { return rows.Scan(&first) }, p.sql.dequeue, resource, owner, attempt)
+	})
+	if err != nil {
+		return 0, err
+	}
+	p.drawn.drop(resource, owner, attempt)
+	if !first {
+		return 0, nil
+	}
+	return p.next(ctx, p.db.DB, resource, p.channel)
+}
+
+// freed tells whose turn it is after a release. It is not the release's failure when that cannot be told: who waits looks.
+func (p postgres) freed(ctx context.Context, answer *row) {
+	if answer.what != "awaited" {
+		return
+	}
+	if next, err := p.next(ctx, p.db.DB, answer.lock.Resource, p.channel); err == nil {
+		p.wake(next)
+	}
+}
+
+// next announces the first ticket of a free resource, unless it hears on the channel, and returns it, 0 for none.
+func (p postgres) next(ctx context.Context, q querier, resource, channel string) (number int64, err error) {
+	err = p.query(ctx, q, 1, func(rows *sql.Rows) error { return rows.Scan(&number) }, p.sql.next, resource, channel)
+	return number, err
+}
+
+// keepAtOnce is how many tickets one statement keeps: an acquire that takes one of them out waits for the statement.
+const keepAtOnce = 1000
+
+func (p postgres) keep(ctx context.Context, tickets []int64, ttl time.Duration, channel string) (kept []int64, err error) {
+	kept = make([]int64, 0, len(tickets))
+	for len(tickets) > 0 {
+		some := tickets[:min(len(tickets), keepAtOnce)]
+		tickets = tickets[len(some):]
+		live, err := p.keepSome(ctx, some, ttl, channel)
+		if err != nil {
+			return nil, err
+		}
+		p.drawn.only(some, live)
+		kept = append(kept, live...)
+	}
+	return kept, nil
+}
+
+func (p postgres) keepSome(ctx context.Context, tickets []int64, ttl time.Duration, channel string) (live []int64, err error) {
+	asked, err := json.Marshal(tickets)
+	if err != nil {
+		return nil, err
+	}
+	err = p.committed(ctx, func(q querier) error {
+		live = make([]int64, 0, len(tickets))
+		return p.query(ctx, q, len(tickets), func(rows *sql.Rows) error {
+			var number int64
+			err := rows.Scan(&number)
+			live = append(live, number)
+			return err
+		}, p.sql.keep, string(asked), ttl.Microseconds(), channel)
+	})
+	return live, err
+}
+
+func (p postgres) look(ctx context.Context, tickets []waitqueue.Ticket) ([]waitqueue.Sight, error) {
+	type ticket struct {
+		Resource string `json:"resource"`
+		Number   int64  `json:"number"`
+	}
+	asked := make([]ticket, len(tickets))
+	for i, t := range tickets {
+		asked[i] = ticket(t)
+	}
+	text, err := json.Marshal(asked)
+	if err != nil {
+		return nil, err
+	}
+	sights := make([]waitqueue.Sight, 0, len(tickets))
+	err = p.query(ctx, p.db.DB, len(tickets), func(rows *sql.Rows) error {
+		var sight waitqueue.Sight
+		var after int64
+		err := rows.Scan(&sight.Number, &sight.Turn, &after)
+		sight.After = time.Duration(after) * time.Microsecond
+		sights = append(sights, sight)
+		return err
+	}, p.sql.look, string(text))
+	return sights, err
+}
+
+func (p postgres) waiters(ctx context.Context, resource string, limit int) (queue locks.Queue, err error) {
+	err = p.query(ctx, p.db.DB, max(limit, 1), func(rows *sql.Rows) error {
+		var number, since, expires sql.NullInt64
+		var owner sql.NullString
+		if err := rows.Scan(&queue.Waiting, &number, &owner, &since, &expires); err != nil || !number.Valid {
+			return err
+		}
+		queue.Waiters = append(queue.Waiters, locks.Waiter{
+			Resource: resource, Owner: owner.String, Number: number.Int64,
+			Since: time.UnixMicro(since.Int64).UTC(), ExpiresAt: time.UnixMicro(expires.Int64).UTC(),
+		})
+		return nil
+	}, p.sql.waiters, resource, limit)
+	return queue, err
+}
+
+func (p postgres) announce(ctx context.Context, channel, payload string) error {
+	return p.query(ctx, p.db.DB, 1, func(rows *sql.Rows) error {
+		var told bool
+		return rows.Scan(&told)
+	}, p.sql.announce, channel, payload)
+}
+
+// drawnTickets is which attempts have drawn a ticket here: their acquires begin with the statement for those who wait. Nothing
+// depends on it but the number of statements. It is safe for concurrent use.
+type drawnTickets struct {
+	mu       sync.Mutex
+	numbers  map[attempt]int64
+	attempts map[int64]attempt
+}
+
+// attempt is the identity of a ticket.
+type attempt struct{ resource, owner, attempt string }
+
+func newDrawnTickets() *drawnTickets {
+	return &drawnTickets{numbers: make(map[attempt]int64), attempts: make(map[int64]attempt)}
+}
+
+func (d *drawnTickets) has(r locks.Request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.numbers[attempt{r.Resource, r.Owner, r.Attempt}]
+	return ok
+}
+
+func (d *drawnTickets) add(r locks.Request, number int64) {
+	who := attempt{r.Resource, r.Owner, r.Attempt}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.attempts, d.numbers[who])
+	d.numbers[who], d.attempts[number] = number, who
+}
+
+func (d *drawnTickets) drop(resource, owner, name string) {
+	who := attempt{resource, owner, name}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if number, ok := d.numbers[who]; ok {
+		delete(d.attempts, number)
+		delete(d.numbers, who)
+	}
+}
+
+// only drops those of the tickets that are not live.
+func (d *drawnTickets) only(tickets, live []int64) {
+	alive := make(map[int64]struct{}, len(live))
+	for _, number := range live {
+		alive[number] = struct{}{}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, number := range tickets {
+		if _, ok := alive[number]; !ok {
+			delete(d.numbers, d.attempts[number])
+			delete(d.attempts, number)
+		}
+	}
+}
