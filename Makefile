@@ -9,8 +9,9 @@ LATEST             := github.com/labstack/echo/v4 github.com/uptrace/bun github.
                       github.com/uptrace/bun/dialect/sqlitedialect modernc.org/sqlite
 LATEST_INTEGRATION := $(LATEST) github.com/uptrace/bun/driver/pgdriver github.com/jackc/pgx/v5 github.com/mattn/go-sqlite3
 
-# The modules of this repository, and those with a latest.mod.
-MODULES        := . docs/examples integration
+# The modules of this repository, and those with a latest.mod: integration's tests the wakers with the newest drivers.
+WAKERS         := bunstore/pgxwaker bunstore/pgdriverwaker
+MODULES        := . $(WAKERS) docs/examples integration
 MODULES_LATEST := . integration
 
 BENCH    ?= .
@@ -50,6 +51,7 @@ test: test-unit test-examples test-integration ## Run every test; those on Postg
 .PHONY: test-unit
 test-unit: race-note ## Run the tests of the library itself: no Docker, on SQLite.
 	$(GO) test $(RACE) -shuffle=on ./...
+	@set -eu; for module in $(WAKERS); do (cd $$module && set -x && $(GO) test $(RACE) -shuffle=on ./...); done
 
 .PHONY: test-examples
 test-examples: race-note ## Run the tests of the programs in docs/examples.

@@ -62,6 +62,8 @@ require (
 	github.com/power-devops/perfstat v0.0.0-20240221224432-82ca36839d55 // indirect
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/rowlease/rowlease/bunstore/pgdriverwaker v0.0.0-00010101000000-000000000000
+	github.com/rowlease/rowlease/bunstore/pgxwaker v0.0.0-00010101000000-000000000000
 	github.com/shirou/gopsutil/v4 v4.26.6 // indirect
 	github.com/sirupsen/logrus v1.9.4 // indirect
 	github.com/stretchr/testify v1.12.1 // indirect
@@ -92,3 +94,7 @@ require (
 )
 
 replace github.com/rowlease/rowlease => ../
+
+replace github.com/rowlease/rowlease/bunstore/pgxwaker => ../bunstore/pgxwaker
+
+replace github.com/rowlease/rowlease/bunstore/pgdriverwaker => ../bunstore/pgdriverwaker

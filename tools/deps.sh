@@ -40,8 +40,19 @@ check "echolock must reach no database" \
 
 # What is in this list is in the module graph of every importer.
 modules=$($GO list -m -f '{{.Path}}' all)
-check "containers, and PostgreSQL's drivers, must stay in the modules of their own" \
-	"$(echo "$modules" | grep -E '^github\.com/(testcontainers|docker|moby|jackc|lib/pq|mattn/go-sqlite3|uptrace/bun/driver)' || true)"
+check "containers, PostgreSQL's drivers and the wakers must stay in the modules of their own" \
+	"$(echo "$modules" | grep -E "^(github\.com/(testcontainers|docker|moby|jackc|lib/pq|mattn/go-sqlite3|uptrace/bun/driver)|$module/)" || true)"
+
+# waker NAME DRIVER: a module that has this driver, and neither another one nor the library.
+waker() {
+	reached=$(cd "bunstore/$1" && reached ./...)
+	check "$1 must reach no bun dialect, no driver but its own, and nothing of the library" \
+		"$(echo "$reached" | grep -E "$dialects_and_drivers|^$module/" | grep -Ev "^($2|$module/bunstore/$1)(/|\$)" || true)"
+	check "$1 must not require the library, which it need not keep up with" \
+		"$(cd "bunstore/$1" && $GO list -m -f '{{.Path}}' all | grep -Fx "$module" || true)"
+}
+waker pgxwaker 'github\.com/jackc'
+waker pgdriverwaker 'github\.com/uptrace/bun/driver/pgdriver'
 
 if [ "$failed" = 0 ]; then
 	echo "deps: every arrow points the right way"
