@@ -15,7 +15,8 @@ import (
 // AdminConfig configures [MountAdmin]. Store and Authorize are required; the rest has the defaults of
 // [lockhttp.AdminConfig].
 type AdminConfig struct {
-	// Store keeps the leases. It must be a [locks.Lister] and a [locks.ForceReleaser].
+	// Store keeps the leases. It must be a [locks.Lister] and a [locks.ForceReleaser]; without being a [locks.Queuer] it
+	// cannot tell who waits.
 	Store locks.Store
 	// Authorize decides on every request. There is no way around it.
 	Authorize Authorizer
@@ -34,9 +35,10 @@ type AdminConfig struct {
 
 // MountAdmin adds the routes of operators to the group, below whatever prefix it has:
 //
-//	GET, HEAD        ""            list
-//	GET, HEAD        /:resource    inspect, with every field
-//	DELETE           /:resource    force release
+//	GET, HEAD        ""                   list
+//	GET, HEAD        /:resource           inspect, with every field
+//	DELETE           /:resource           force release
+//	GET, HEAD        /:resource/waiters   who waits for it
 //
 // See [lockhttp.Admin] for what they take and answer. They see the resources of the middleware too. Without an
 // authorizer, and on a store that cannot list and force, nothing is mounted: the error is [locks.ErrInvalid].
@@ -65,5 +67,7 @@ func MountAdmin(group *echo.Group, config AdminConfig) error {
 		{http.MethodGet, "/:resource", onResource(admin.Inspect)},
 		{http.MethodHead, "/:resource", onResource(admin.Inspect)},
 		{http.MethodDelete, "/:resource", onResource(admin.ForceRelease)},
+		{http.MethodGet, "/:resource/waiters", onResource(admin.Waiters)},
+		{http.MethodHead, "/:resource/waiters", onResource(admin.Waiters)},
 	})
 }

@@ -73,10 +73,23 @@ type Config struct {
 	TTL time.Duration
 
 	// WaitTimeout is how long a request waits while its key is held; then it is answered as held, up to a second later where
-	// the store was just being asked. 0 is one try, without waiting. The wait ends when the client goes. Those who wait are
-	// not served in order. So that the client's going is noticed the request's body is read before, see BodyLimit.
+	// the store was just being asked. 0 is one try, without waiting. Those who wait are served in the order in which they
+	// came, whatever process they are in, where the locker's store is a [locks.Queuer]; a request that does not wait is
+	// answered as held while others do. The wait ends when the client goes, and its place is given up. So that the client's
+	// going is noticed the request's body is read before, see BodyLimit. When the wait has ended with the lease the handler
+	// runs, though perhaps the request before was the same one: see OnAcquired.
 	// Optional. Default: 0.
 	WaitTimeout time.Duration
+
+	// MaxWaiters is how many may wait for a key, in all processes, when a request comes that would wait too; it is answered
+	// at once then, as held, and the problem has "queue_full":true. A store without a queue does not count.
+	// Optional. Default: 0, any number. Only with WaitTimeout.
+	MaxWaiters int
+
+	// Barging lets a request have a free key though others wait for it: more throughput and no order, see
+	// [locks.WithBarging].
+	// Optional. Default: false.
+	Barging bool
 
 	// MaxHold ends the handler's context, with the cause [locks.ErrMaxHold], and the renewal of the lease after so long.
 	// The key is freed when the handler has returned, or when the TTL ends.
@@ -140,9 +153,9 @@ type Config struct {
 	// Optional.
 	OnLost func(lease *locks.Lease, err error)
 
-	// DenyHandler answers a request whose key is held, instead of the problem with HeldStatus. What it returns is returned
-	// to echo, nil included. [ProblemError] makes the answer that it replaces. It is not called for a request whose context
-	// has ended: under echo's Timeout the [echo.Context] may be another request's by then.
+	// DenyHandler answers a request whose key is held, or for which as many wait as may, instead of the problem with HeldStatus.
+	// What it returns is returned to echo, nil included. [ProblemError] makes the answer that it replaces. It is not called
+	// for a request whose context has ended: under echo's Timeout the [echo.Context] may be another request's by then.
 	// Optional.
 	DenyHandler func(c echo.Context, held *locks.HeldError) error
 
@@ -232,6 +245,7 @@ func (config *Config) check() error {
 		{"MaxKeyBytes", int64(config.MaxKeyBytes)},
 		{"TTL", int64(config.TTL)},
 		{"WaitTimeout", int64(config.WaitTimeout)},
+		{"MaxWaiters", int64(config.MaxWaiters)},
 		{"MaxHold", int64(config.MaxHold)},
 		{"ResponseLimit", config.ResponseLimit},
 		{"BodyLimit", config.BodyLimit},
@@ -239,6 +253,9 @@ func (config *Config) check() error {
 		if number.value < 0 {
 			return setupError(number.name, "must not be negative")
 		}
+	}
+	if config.MaxWaiters > 0 && config.WaitTimeout == 0 {
+		return setupError("MaxWaiters", "needs a WaitTimeout")
 	}
 	switch config.HeldStatus {
 	case http.StatusLocked, http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -275,6 +292,12 @@ func (config *Config) leaseOptions(options []locks.AcquireOption) []locks.Acquir
 	}
 	if config.MaxHold > 0 {
 		options = append(options, locks.WithMaxHold(config.MaxHold))
+	}
+	if config.MaxWaiters > 0 {
+		options = append(options, locks.WithMaxWaiters(config.MaxWaiters))
+	}
+	if config.Barging {
+		options = append(options, locks.WithBarging())
 	}
 	return options
 }

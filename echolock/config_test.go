@@ -37,6 +37,8 @@ func TestSetUpNamesTheFirstBadField(t *testing.T) {
 		"MaxKeyBytes":            {echolock.Config{Locker: locker, MaxKeyBytes: -1}, "MaxKeyBytes"},
 		"BodyLimit":              {echolock.Config{Locker: locker, BodyLimit: -1}, "BodyLimit"},
 		"WaitTimeout":            {echolock.Config{Locker: locker, WaitTimeout: -1}, "WaitTimeout"},
+		"MaxWaiters":             {echolock.Config{Locker: locker, WaitTimeout: 1, MaxWaiters: -1}, "MaxWaiters"},
+		"MaxWaiters without":     {echolock.Config{Locker: locker, MaxWaiters: 1}, "MaxWaiters"},
 		"MaxHold":                {echolock.Config{Locker: locker, MaxHold: -1}, "MaxHold"},
 		"HeldStatus":             {echolock.Config{Locker: locker, HeldStatus: http.StatusOK}, "HeldStatus"},
 		"MissingKey":             {echolock.Config{Locker: locker, MissingKey: 2}, "MissingKey"},

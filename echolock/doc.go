@@ -6,8 +6,8 @@
 // # What the middleware promises
 //
 //   - Two requests for one key never run together, in whatever process they are, as long as a handler returns when its
-//     request's context ends. The second is answered 423 with Retry-After and a problem (RFC 9457), or waits if told to
-//     ([Config.WaitTimeout]).
+//     request's context ends. The second is answered 423 with Retry-After and a problem (RFC 9457), or waits its
+//     turn if told to ([Config.WaitTimeout]).
 //   - The lease is renewed while the handler runs, and freed when it has returned, never before, however that is: an
 //     error, a panic, http.ErrAbortHandler, NoContent, a stream, a file, a redirect, a hijacked connection, a client that
 //     went away.

@@ -38,6 +38,10 @@ type RoutesConfig struct {
 	DefaultTTL time.Duration
 	// MinTTL and MaxTTL bound the lease that a request may ask for. Defaults: 1 s and 24 h.
 	MinTTL, MaxTTL time.Duration
+	// MaxWait is the longest that a request may wait while the resource is held; [lockhttp.NoWait] for none. Default: 60 s.
+	MaxWait time.Duration
+	// MaxWaiters is how many may wait for one resource when a request comes that would wait too. Default: 0, any number.
+	MaxWaiters int
 	// CallLimit is how long one call to the store may take; then the answer is 503. Default: 5 s.
 	CallLimit time.Duration
 	// ShowHolders shows owner, token and metadata of every lease to everybody who may ask for it. Default: only to
@@ -49,14 +53,15 @@ type RoutesConfig struct {
 
 // Mount adds the REST API of leases to the group, below whatever prefix it has, parameters included:
 //
-//	POST             /:resource         acquire
-//	GET, HEAD        /:resource         get
-//	DELETE           /:resource         release
-//	POST             /:resource/renew   renew
+//	POST             /:resource           acquire
+//	GET, HEAD        /:resource           get
+//	DELETE           /:resource           release
+//	POST             /:resource/renew     renew
+//	GET, HEAD        /:resource/waiters   who waits for it
 //
 // See [lockhttp.API] for what they take and answer. The answers are written, problems too, and do not come as errors to
 // the host's middleware; other methods and paths are echo's own 405 and 404 (a group with middleware of its own says 404
-// for both). Call Close of the API that it returns after the server's own shutdown.
+// for both). Call Close of the API that it returns when the server begins to shut down, which ends waits, and after that again.
 //
 // The error is [locks.ErrInvalid] and names the field. It comes before anything is mounted, but for a prefix with a *, which
 // echo tells only of a route that is already there: it cannot be served, since echo does not tell what stands behind a *.
@@ -73,6 +78,8 @@ func Mount(group *echo.Group, config RoutesConfig) (*lockhttp.API, error) {
 		DefaultTTL:  config.DefaultTTL,
 		MinTTL:      config.MinTTL,
 		MaxTTL:      config.MaxTTL,
+		MaxWait:     config.MaxWait,
+		MaxWaiters:  config.MaxWaiters,
 		CallLimit:   config.CallLimit,
 		ShowHolders: config.ShowHolders,
 		Logger:      config.Logger,
@@ -86,6 +93,8 @@ func Mount(group *echo.Group, config RoutesConfig) (*lockhttp.API, error) {
 		{http.MethodHead, "/:resource", onResource(api.Get)},
 		{http.MethodDelete, "/:resource", onResource(api.Release)},
 		{http.MethodPost, "/:resource/renew", onResource(api.Renew)},
+		{http.MethodGet, "/:resource/waiters", onResource(api.Waiters)},
+		{http.MethodHead, "/:resource/waiters", onResource(api.Waiters)},
 	})
 	if err != nil {
 		return nil, err

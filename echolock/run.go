@@ -3,6 +3,7 @@ package echolock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"runtime/debug"
 	"sync/atomic"
@@ -59,18 +60,39 @@ func (r *run) do() error {
 }
 
 // wait is do with a wait. A wait that ended while the store was being asked knows neither that the key is held nor that
-// the store fails: it takes a last look, which has an end of its own.
+// the store fails: it takes a last look, which has an end of its own, and by which it overtakes nobody who waits.
 func (r *run) wait(options []locks.AcquireOption) error {
 	ctx, writer := r.request.Context(), r.c.Response().Writer
 	r.patience = newPatience(ctx, r.WaitTimeout, writer)
 	defer func() { r.patience.stop() }()
 	err := r.take(r.patience.ctx, true, options)
-	if r.lease != nil || !r.patience.cutOff(err) {
+	switch {
+	case r.lease != nil:
 		return err
+	case r.patience.cutOff(err):
+		r.patience.stop()
+		r.patience = newPatience(ctx, lastLook, writer)
+		return r.take(r.patience.ctx, false, options)
+	case errors.Is(err, locks.ErrHeld):
+		return r.heldNow(err)
 	}
-	r.patience.stop()
-	r.patience = newPatience(ctx, lastLook, writer)
-	return r.take(r.patience.ctx, false, options)
+	return err
+}
+
+// heldNow is the answer "held" with what is true of the holder now: a waiter was refused when it came, perhaps long ago.
+func (r *run) heldNow(err error) error {
+	held := locks.Held(r.resource, nil)
+	if !errors.Is(r.request.Context().Err(), context.Canceled) { // a host's deadline leaves somebody to answer
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.request.Context()), lastLook)
+		defer cancel()
+		if holder, err := r.Locker.Get(ctx, r.resource); err == nil {
+			held = locks.Held(r.resource, &holder)
+		}
+	}
+	if errors.Is(err, locks.ErrQueueFull) {
+		return fmt.Errorf("%w: %w", locks.ErrQueueFull, held)
+	}
+	return held
 }
 
 // take is one call of the locker's.
@@ -202,7 +224,7 @@ func (r *run) refuse(err error) error {
 		held = locks.Held(r.resource, nil)
 	}
 	if held != nil || errors.As(err, &held) {
-		return setHeader(r.header, r.deny(held))
+		return setHeader(r.header, r.deny(held, errors.Is(err, locks.ErrQueueFull)))
 	}
 	if r.over() {
 		return setHeader(r.header, unavailable(err))
@@ -214,11 +236,14 @@ func (r *run) refuse(err error) error {
 	return r.fail(r.c, r.header, unavailable(err))
 }
 
-func (r *run) deny(held *locks.HeldError) error {
+func (r *run) deny(held *locks.HeldError, full bool) error {
 	if r.DenyHandler != nil && !r.over() {
 		return r.DenyHandler(r.c, held)
 	}
 	// The cause is not all of the acquire's error: a deadline in it would make echo's ContextTimeout answer 503.
+	if full {
+		return ProblemError(lockhttp.HeldQueueFull(held, r.HeldStatus), fmt.Errorf("%w: %w", locks.ErrQueueFull, held))
+	}
 	return ProblemError(lockhttp.Held(held, r.HeldStatus), held)
 }
 

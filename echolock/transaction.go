@@ -137,7 +137,7 @@ func (r *run) replace(problem lockhttp.Problem, cause error) error {
 	case r.over():
 		return setHeader(r.header, ProblemError(problem, cause))
 	case problem.Type == lockhttp.TypeHeld && errors.As(cause, &held):
-		return setHeader(r.header, r.deny(held))
+		return setHeader(r.header, r.deny(held, false))
 	}
 	return r.fail(r.c, r.header, ProblemError(problem, cause))
 }

@@ -283,7 +283,7 @@ func TestAWaiterRunsTheHandlerAgainUnlessOnAcquiredAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rig := newGuardRig(t)
-				runs, stored := 0, ""
+				runs, rechecks, stored := 0, 0, ""
 				rig.pay(func(c echo.Context) error {
 					runs++
 					time.Sleep(3 * time.Second)
@@ -294,6 +294,7 @@ func TestAWaiterRunsTheHandlerAgainUnlessOnAcquiredAnswers(t *testing.T) {
 						return
 					}
 					config.OnAcquired = func(c echo.Context, lease *locks.Lease) error {
+						rechecks++
 						if lease.Err() != nil || echolock.LeaseFrom(c) != lease {
 							t.Error("OnAcquired is not under the lease")
 						}
@@ -311,6 +312,9 @@ func TestAWaiterRunsTheHandlerAgainUnlessOnAcquiredAnswers(t *testing.T) {
 				}
 				if runs != want || codes[http.StatusOK] != recheck {
 					t.Errorf("the handler ran %d times, answers %v", runs, codes)
+				}
+				if recheck && rechecks != 2 {
+					t.Errorf("OnAcquired was called %d times, want once for each request", rechecks)
 				}
 			})
 		})

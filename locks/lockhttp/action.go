@@ -9,6 +9,7 @@ const (
 	ActionGet     Action = "get"
 	ActionRenew   Action = "renew"
 	ActionRelease Action = "release"
+	ActionWaiters Action = "waiters"
 )
 
 // The actions of [Admin]. They have words of their own, so that an authorizer shared by both mounts cannot open the
@@ -16,5 +17,6 @@ const (
 const (
 	ActionList         Action = "list"
 	ActionInspect      Action = "inspect"
+	ActionListWaiters  Action = "list_waiters"
 	ActionForceRelease Action = "force_release"
 )

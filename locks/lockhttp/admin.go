@@ -12,7 +12,8 @@ import (
 
 // AdminConfig configures an [Admin]. Store and Authorize are required.
 type AdminConfig struct {
-	// Store keeps the leases. It must be a [locks.Lister] and a [locks.ForceReleaser].
+	// Store keeps the leases. It must be a [locks.Lister] and a [locks.ForceReleaser]; without being a [locks.Queuer] it
+	// cannot tell who waits.
 	Store locks.Store
 	// Authorize decides on every request. There is no way around it.
 	Authorize Authorizer
@@ -43,7 +44,7 @@ type ForceRelease struct {
 	Request *http.Request
 }
 
-// Admin answers the requests of operators: list, inspect, force release. It shows every field, sees the resources of the
+// Admin answers the requests of operators: list, inspect, who waits, force release. It shows every field, sees the resources of the
 // middleware too, and is safe for concurrent use.
 type Admin struct {
 	desk
@@ -125,6 +126,9 @@ func (a *Admin) Handler(prefix string) http.Handler {
 		{pattern: prefix, methods: map[string]resourceHandler{http.MethodGet: list, http.MethodHead: list}},
 		{pattern: prefix + "/:resource", methods: map[string]resourceHandler{
 			http.MethodGet: a.Inspect, http.MethodHead: a.Inspect, http.MethodDelete: a.ForceRelease,
+		}},
+		{pattern: prefix + "/:resource/waiters", methods: map[string]resourceHandler{
+			http.MethodGet: a.Waiters, http.MethodHead: a.Waiters,
 		}},
 	}
 }

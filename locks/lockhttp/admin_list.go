@@ -75,19 +75,8 @@ func listQueryOf(query query) (locks.ListQuery, error) {
 			return fail(err)
 		}
 	}
-	limit, _, err := query.one("limit")
-	if err != nil {
+	if asked.Limit, err = limitFrom(query, 0, locks.MaxListLimit); err != nil {
 		return fail(err)
-	}
-	if limit != "" {
-		if !isInteger(limit) {
-			return fail(refuse(malformed, "limit", "limit must be an integer."))
-		}
-		number, err := integerIn("limit", limit, 1, locks.MaxListLimit)
-		if err != nil {
-			return fail(err)
-		}
-		asked.Limit = int(number)
 	}
 	if cursor != "" {
 		after, ok := afterCursor(cursor)
@@ -100,6 +89,19 @@ func listQueryOf(query query) (locks.ListQuery, error) {
 		return fail(err)
 	}
 	return asked, nil
+}
+
+// limitFrom reads how many there may be in a list; a limit that is given and empty is as if not given.
+func limitFrom(query query, otherwise, most int) (int, error) {
+	text, _, err := query.one("limit")
+	if err != nil || text == "" {
+		return otherwise, err
+	}
+	if !isInteger(text) {
+		return 0, refuse(malformed, "limit", "limit must be an integer.")
+	}
+	number, err := integerIn("limit", text, 1, int64(most))
+	return int(number), err
 }
 
 // cursorMark is the cursor's version: what is inside may change, a cursor of another kind is refused.

@@ -9,7 +9,7 @@ import (
 	"github.com/rowlease/rowlease/locks"
 )
 
-// API answers the four requests of a lease: acquire, get, renew, release. It is safe for concurrent use. Its methods take
+// API answers the four requests of a lease, acquire, get, renew and release, and who waits for it. It is safe for concurrent use. Its methods take
 // the decoded resource, see [PathResource], and write the whole answer.
 type API struct {
 	desk
@@ -17,6 +17,8 @@ type API struct {
 	heldStatus     int
 	ttl            time.Duration
 	minTTL, maxTTL time.Duration
+	maxWait        time.Duration
+	maxWaiters     int
 	showHolders    bool
 	background     background
 	givingBack     chan struct{}
@@ -35,15 +37,19 @@ func New(config Config) (*API, error) {
 		ttl:         config.DefaultTTL,
 		minTTL:      config.MinTTL,
 		maxTTL:      config.MaxTTL,
+		maxWait:     config.MaxWait,
+		maxWaiters:  config.MaxWaiters,
 		showHolders: config.ShowHolders,
 		background:  background{most: giveBackPending, closing: make(chan struct{})},
 		givingBack:  make(chan struct{}, giveBackCalls),
 	}, nil
 }
 
-// Close refuses further acquires with 503. Grants that are being given back in the background because their answer was
-// lost are looked for once more, at once, and Close waits for that until ctx ends. Call it after the server's own
-// shutdown. What was not found, or could not be freed, ends by time in the store.
+// Close refuses further acquires, and ends those that wait, with 503. Grants that are being given back in the background
+// because their answer was lost are looked for once more, at once, and Close waits for that, and until the waits have given up
+// their places, until ctx ends. It can be called again. Call it when the server begins to shut down, since its Shutdown waits
+// for requests that wait, and once more after, for what the last requests have left. What was not found, or could not be
+// freed, ends by time in the store.
 func (a *API) Close(ctx context.Context) error { return a.background.close(ctx) }
 
 // admit keeps the middleware's resources out of the REST API, for everybody and before anybody is asked.
@@ -75,5 +81,8 @@ func (a *API) Handler(prefix string) http.Handler {
 			http.MethodPost: a.Acquire, http.MethodGet: a.Get, http.MethodHead: a.Get, http.MethodDelete: a.Release,
 		}},
 		{pattern: prefix + "/:resource/renew", methods: map[string]resourceHandler{http.MethodPost: a.Renew}},
+		{pattern: prefix + "/:resource/waiters", methods: map[string]resourceHandler{
+			http.MethodGet: a.Waiters, http.MethodHead: a.Waiters,
+		}},
 	}
 }

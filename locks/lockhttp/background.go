@@ -5,12 +5,13 @@ import (
 	"sync"
 )
 
-// background counts goroutines that outlive their request.
+// background counts what outlives its request, and requests that wait.
 type background struct {
-	most    int           // how many may run
+	most    int           // how many of start may run
 	closing chan struct{} // closed by close
 	mu      sync.Mutex
-	running int
+	started int           // by start
+	running int           // all of them
 	idle    chan struct{} // closed when running falls to 0; nil while nobody waits
 }
 
@@ -19,15 +20,37 @@ type background struct {
 func (b *background) start(fn func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.running >= b.most {
+	if b.started >= b.most {
 		return false
 	}
+	b.started++
 	b.running++
+	go func() {
+		defer b.done()
+		defer func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.started--
+		}()
+		fn()
+	}()
+	return true
+}
+
+// run is start for what there cannot be too much of, since each takes the place of a request that waited.
+func (b *background) run(fn func()) {
+	b.begin()
 	go func() {
 		defer b.done()
 		fn()
 	}()
-	return true
+}
+
+// begin counts something that runs until done.
+func (b *background) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running++
 }
 
 func (b *background) done() {

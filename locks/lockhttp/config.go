@@ -42,6 +42,13 @@ type Config struct {
 	MinTTL time.Duration
 	// MaxTTL is the longest lease that a request may ask for, up to 24 h. Default: 24 h.
 	MaxTTL time.Duration
+	// MaxWait is the longest that a request may wait while the resource is held; one that asks for more waits for so long.
+	// Whole seconds, up to 24 h; negative, [NoWait], for none: what asks for a wait is then tried once. Each request that
+	// waits keeps its connection. Default: 60 s.
+	MaxWait time.Duration
+	// MaxWaiters is how many may wait for one resource, in all processes, when a request comes that would wait too. A store
+	// without a queue does not count. Default: 0, any number.
+	MaxWaiters int
 	// CallLimit is how long one call to the store may take; then the answer is 503. Default: 5 s.
 	CallLimit time.Duration
 	// ShowHolders shows owner, token and metadata of every lease to everybody who may ask for it. Default: only to
@@ -51,7 +58,11 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// NoWait is the [Config.MaxWait] that lets no request wait.
+const NoWait time.Duration = -1
+
 const (
+	defaultMaxWait   = time.Minute
 	defaultTTL       = 30 * time.Second
 	leastTTL         = time.Second
 	defaultCallLimit = 5 * time.Second
@@ -77,6 +88,9 @@ func (c *Config) complete() error {
 		return optionError("HeldStatus", fmt.Sprintf("must be 200, 423 or 409, got %d", c.HeldStatus))
 	}
 	if err := c.completeTTLs(); err != nil {
+		return err
+	}
+	if err := c.completeWaits(); err != nil {
 		return err
 	}
 	return completeRest(&c.CallLimit, &c.Challenge, &c.Logger)
@@ -106,6 +120,21 @@ func (c *Config) completeTTLs() error {
 	}
 	if c.DefaultTTL < c.MinTTL || c.DefaultTTL > c.MaxTTL {
 		return optionError("DefaultTTL", fmt.Sprintf("must be from %v to %v, got %v", c.MinTTL, c.MaxTTL, c.DefaultTTL))
+	}
+	return nil
+}
+
+func (c *Config) completeWaits() error {
+	switch {
+	case c.MaxWait == 0:
+		c.MaxWait = defaultMaxWait
+	case c.MaxWait < 0:
+		c.MaxWait = 0
+	case c.MaxWait > maxAskedWait || c.MaxWait%time.Second != 0:
+		return optionError("MaxWait", fmt.Sprintf("must be whole seconds up to %v, or negative for no waits, got %v", maxAskedWait, c.MaxWait))
+	}
+	if c.MaxWaiters < 0 {
+		return optionError("MaxWaiters", fmt.Sprintf("must not be negative, got %d", c.MaxWaiters))
 	}
 	return nil
 }

@@ -27,6 +27,9 @@ func TestNewNamesTheFirstBadField(t *testing.T) {
 		"MaxTTL":     {Store: store, Anyone: true, MaxTTL: 25 * time.Hour},
 		"MaxTTL ":    {Store: store, Anyone: true, MinTTL: 10 * time.Second, MaxTTL: 5 * time.Second},
 		"DefaultTTL": {Store: store, Anyone: true, DefaultTTL: time.Millisecond},
+		"MaxWait":    {Store: store, Anyone: true, MaxWait: 1500 * time.Millisecond},
+		"MaxWait ":   {Store: store, Anyone: true, MaxWait: 25 * time.Hour},
+		"MaxWaiters": {Store: store, Anyone: true, MaxWaiters: -1},
 		"CallLimit":  {Store: store, Anyone: true, CallLimit: -1},
 		"Challenge":  {Store: store, Anyone: true, Challenge: "Basic\r\nX: y"},
 	} {

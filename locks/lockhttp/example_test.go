@@ -48,6 +48,24 @@ func ExampleNew() {
 	// 204
 }
 
+// A client that asks for a wait is answered when it is its turn, and need not ask again and again.
+func ExampleAPI_Acquire() {
+	store := memstore.New()
+	api, err := lockhttp.New(lockhttp.Config{Store: store, Anyone: true, MaxWait: 30 * time.Second, MaxWaiters: 100})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	show(api.Handler("/locks"), "POST", "/locks/report", `{"owner":"w1","ttl_seconds":30}`)
+	go func() { // w1 is done
+		_ = store.Release(context.Background(), locks.Grant{Resource: "report", Owner: "w1", Token: locks.AnyToken})
+	}()
+	show(api.Handler("/locks"), "POST", "/locks/report?wait=30s", `{"owner":"w2","ttl_seconds":30}`)
+	// Output:
+	// 200 {"acquired":true
+	// 200 {"acquired":true
+}
+
 // Each team may touch the resources that begin with its name.
 func ExampleConfig_authorize() {
 	api, err := lockhttp.New(lockhttp.Config{

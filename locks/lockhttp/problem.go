@@ -16,7 +16,7 @@ const ProblemMediaType = "application/problem+json"
 
 // Problem is a refusal in the form of RFC 9457. As JSON its members are type, title, status, and, where they say
 // something, detail, field and retry_after_seconds. A problem of [TypeHeld] has acquired (false), resource (where it is
-// given), retry_after_seconds and holder besides; holder is null when it is not known.
+// given), retry_after_seconds and holder besides; holder is null when it is not known. queue_full is true where it is said.
 type Problem struct {
 	// Type is the problem's stable name, one of the Type constants.
 	Type string
@@ -34,6 +34,8 @@ type Problem struct {
 	RetryAfterSeconds int
 	// Holder is what may be told of the holder; only for [TypeHeld].
 	Holder *Holder
+	// QueueFull tells that the request would have waited, but as many wait as may; only for [TypeHeld].
+	QueueFull bool
 }
 
 // Holder is what a "held" answer tells of the lease that stands in the way. As JSON it is acquired_at and expires_at
@@ -70,12 +72,26 @@ func heldProblem(err *locks.HeldError, status int, showAll bool) Problem {
 	return p
 }
 
+// HeldQueueFull is [Held] for a request that would have waited, but as many wait as may: [locks.ErrQueueFull].
+func HeldQueueFull(held *locks.HeldError, status int) Problem {
+	return Held(held, status).withQueueFull()
+}
+
+func (p Problem) withQueueFull() Problem {
+	p.Detail, p.QueueFull = "Somebody else holds the resource, and as many wait for it as may.", true
+	return p
+}
+
 // ProblemOf returns the problem that the status table has for an error of package locks that came up during the action.
 // It is for middleware; a held resource is 423 here. The error's text does not appear in it.
 func ProblemOf(err error, action Action) Problem {
-	var busyHolder *locks.HeldError
-	if errors.As(err, &busyHolder) {
-		return Held(busyHolder, held.problem(action).Status)
+	var holder *locks.HeldError
+	known, full := errors.As(err, &holder), errors.Is(err, locks.ErrQueueFull)
+	switch status := held.problem(action).Status; {
+	case full:
+		return HeldQueueFull(holder, status)
+	case known:
+		return Held(holder, status)
 	}
 	return refusalOf(err).problem(action)
 }
@@ -122,6 +138,7 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 		Resource   string          `json:"resource,omitempty"`
 		RetryAfter int             `json:"retry_after_seconds,omitempty"`
 		Holder     json.RawMessage `json:"holder,omitempty"`
+		QueueFull  bool            `json:"queue_full,omitempty"`
 	}{
 		Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail, Field: p.Field, RetryAfter: p.RetryAfterSeconds,
 	}
@@ -130,7 +147,7 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		members.Acquired, members.Resource, members.Holder = new(bool), p.Resource, holder
+		members.Acquired, members.Resource, members.Holder, members.QueueFull = new(bool), p.Resource, holder, p.QueueFull
 	}
 	return encode(members)
 }

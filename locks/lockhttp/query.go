@@ -15,7 +15,7 @@ type query struct{ values url.Values }
 
 // queryNames are ours on every route, also where they have no meaning: a ttl_seconds that stands in the query by mistake
 // must not be passed over in silence.
-var queryNames = []string{"owner", "token", "ttl_seconds", "metadata", "reason", "prefix", "limit", "cursor"}
+var queryNames = []string{"owner", "token", "ttl_seconds", "metadata", "wait", "reason", "prefix", "limit", "cursor"}
 
 // readQuery parses the query, of which the route knows these names, and refuses others of ours and wrong cases. What could
 // be read is returned with the error, for an authorizer.

@@ -107,7 +107,7 @@ func newRig(t *testing.T, changes ...func(*lockhttp.Config)) *rig {
 		t.Fatal(err)
 	}
 	admin, err := lockhttp.NewAdmin(lockhttp.AdminConfig{
-		Store:     g.store,
+		Store:     config.Store,
 		Authorize: func(*http.Request, lockhttp.Action, string) error { return nil },
 		Audit:     func(_ context.Context, release lockhttp.ForceRelease) { g.audited = append(g.audited, release) },
 		CallLimit: config.CallLimit,

@@ -31,6 +31,7 @@ const (
 	TypeUnavailable          = TypePrefix + "unavailable"
 	TypeNoRoute              = TypePrefix + "no-such-route"
 	TypeMethod               = TypePrefix + "method-not-allowed"
+	TypeNoQueue              = TypePrefix + "no-queue"
 	TypeLost                 = TypePrefix + "lost" // only the middleware's: the lease on a request was lost while it ran
 )
 
@@ -56,6 +57,7 @@ const (
 	tokenRequired
 	tokenMismatch
 	noRoute
+	noQueue
 	lost
 	wrongMethod
 )
@@ -106,6 +108,7 @@ var statusTable = []struct {
 	{noRoute, always, http.StatusNotFound, TypeNoRoute, "There is nothing here", 0},
 	{wrongMethod, always, http.StatusMethodNotAllowed, TypeMethod, "The method is not allowed here", 0},
 
+	{noQueue, always, http.StatusNotImplemented, TypeNoQueue, "The store has no queue", 0},
 	{lost, always, http.StatusServiceUnavailable, TypeLost, "The lease was lost", 1},
 	{busy, always, http.StatusServiceUnavailable, TypeBusy, "The store is busy", 1},
 	{unavailable, always, http.StatusServiceUnavailable, TypeUnavailable, "Leases are not available now", 5},

@@ -13,7 +13,8 @@ import (
 
 // serve answers requests until ctx ends, and then stops in the order that frees every lease:
 //
-//  1. no new requests, and for the grace period those that run may finish;
+//  1. no new requests, those that wait for a lease over REST are told to go, and for the grace period those that run may
+//     finish;
 //  2. the locker closes: the context of every guarded request ends, its work stops, and then its lease is released;
 //  3. the last answers go out.
 //
@@ -54,6 +55,7 @@ func (a *application) close(server *http.Server, grace time.Duration) error {
 		defer cancel()
 		return stop(ctx)
 	}
+	_ = within(time.Second, a.rest.Close) // Shutdown would wait for requests that wait; the last word of it is below
 	running := within(grace, server.Shutdown)
 	err := within(5*time.Second, a.locker.Close)
 	if running != nil { // some were cut short just now
