@@ -27,12 +27,13 @@ func (l *Locker) TryDoTx(
 		return err
 	}
 	defer l.leave()
-	_, err = l.doTx(ctx, transactor, a, fn)
+	_, _, err = l.doTx(ctx, transactor, a, fn)
 	return err
 }
 
 // DoTx is [Locker.TryDoTx], and waits while the resource is held, as [Locker.Acquire] does, with no transaction open:
-// each try is one of its own. Once fn has run there is no other try.
+// each try is one of its own, and the place in the queue is kept over all of them, unless an acquire fails without an answer.
+// Once fn has run there is no other try.
 //
 // Errors: those of TryDoTx; the end of the context, joined with what the last try before it met.
 func (l *Locker) DoTx(
@@ -50,14 +51,17 @@ func (l *Locker) DoTx(
 	var result error // once fn has run
 	wait := l.waiting(ctx, &a, time.Now())
 	_, err = waitFor(ctx, wait, func() (struct{}, error) {
-		ran, err := l.doTx(ctx, transactor, a, fn)
-		if ran {
-			result, err = err, nil
-		}
-		if unanswered(err) && !a.named {
+		asked, ran, err := l.doTx(ctx, transactor, a, fn)
+		switch {
+		case ran && err != nil: // the ticket came back with the rollback
+			wait.part(ctx, false)
+		case asked && unanswered(err) && !a.named:
 			// What that may have been granted is freed by its attempt, in the background: the next one is another.
 			wait.part(ctx, false)
 			a.request.Attempt = rand.Text()
+		}
+		if ran {
+			result, err = err, nil
 		}
 		return struct{}{}, err
 	})
@@ -79,10 +83,10 @@ func (l *Locker) prepareDoTx(
 	return l.prepare(resource, options)
 }
 
-// doTx is one try; ran tells whether fn was run.
+// doTx is one try; asked tells whether the store was asked for the lease, and ran whether fn was run.
 func (l *Locker) doTx(
 	ctx context.Context, transactor Transactor, a acquisition, fn func(context.Context, Tx, *Lease) error,
-) (ran bool, err error) {
+) (asked, ran bool, err error) {
 	var lease *Lease
 	defer func() { // also on the way of a panic
 		if lease != nil {
@@ -92,6 +96,7 @@ func (l *Locker) doTx(
 		}
 	}()
 	err = transactor.InTx(ctx, func(ctx context.Context, tx Tx) error {
+		asked = true
 		acquired, err := l.tryAcquireTx(ctx, tx, a)
 		if err != nil {
 			return err
@@ -111,5 +116,5 @@ func (l *Locker) doTx(
 		}
 		return lease.ReleaseTx(ctx, tx)
 	})
-	return ran, err
+	return asked, ran, err
 }

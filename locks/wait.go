@@ -27,7 +27,7 @@ func Wait(ctx context.Context, store Store, request Request, options WaitOptions
 
 // WaitOptions configures [Wait]. The zero value has the defaults.
 type WaitOptions struct {
-	// MaxWaiters is how many may wait for the resource, 0 for any number.
+	// MaxWaiters is how many may wait for the resource, 0 or less for any number.
 	MaxWaiters int
 	// MinBackoff and MaxBackoff bound the pause between two tries without a queue, and after faults. Default: 50 ms and 1 s.
 	MinBackoff, MaxBackoff time.Duration
@@ -52,6 +52,7 @@ func (o *WaitOptions) complete() {
 			*d.value = d.otherwise
 		}
 	}
+	o.MaxWaiters = max(0, o.MaxWaiters)
 	if o.Background == nil {
 		o.Background = func(fn func()) { go fn() }
 	}
@@ -88,13 +89,16 @@ func waitFor[T any](ctx context.Context, w *waiting, try func() (T, error)) (T, 
 		var held *HeldError
 		isHeld := errors.As(err, &held)
 		if isHeld {
-			last, failing = err, time.Time{}
-			err = w.enqueue(ctx)
+			last = err
+			if err = w.enqueue(ctx); err == nil { // else it fails on, though the store answers: the queue's table may be missing
+				failing = time.Time{}
+			}
 		}
 		var waited error
 		switch sleep := pauses.next(); {
 		case isHeld && err == nil && w.fresh: // it may have become free before the ticket was seen
 			w.fresh = false
+			waited = w.over(ctx)
 		case isHeld && err == nil && w.place != nil:
 			pauses = backoff{w.MinBackoff, w.MaxBackoff}
 			waited = w.turn(ctx)
@@ -138,14 +142,20 @@ func (w *waiting) enqueue(ctx context.Context) error {
 		return nil
 	}
 	w.part(ctx, false)
-	place, err := call.Do(ctx, w.CallLimit, func(ctx context.Context) (Place, error) {
-		return queuer.Enqueue(ctx, *w.request, w.MaxWaiters)
+	asked, returned := *w.request, make(chan struct{})
+	place, err := call.Tracked(ctx, w.CallLimit, func(ctx context.Context) (Place, error) {
+		return queuer.Enqueue(ctx, asked, w.MaxWaiters)
 	}, func(place Place, err error) {
 		if err == nil {
 			w.leave(ctx, place) // for nobody
 		}
-	})
+	}, func() { close(returned) })
 	if err != nil {
+		select {
+		case <-returned:
+		default: // it has yet to come back, and to take back what it draws
+			w.Background(func() { <-returned })
+		}
 		return faultOf(ctx, err)
 	}
 	w.place, w.fresh = place, true
@@ -159,11 +169,24 @@ func (w *waiting) enqueue(ctx context.Context) error {
 func (w *waiting) turn(ctx context.Context) error {
 	select {
 	case <-w.place.Turn():
-		return ctx.Err()
+	case <-ctx.Done():
+	case <-w.Closing:
+	}
+	return w.over(ctx)
+}
+
+// over returns why the wait is over, if it is: also where the turn comes in the same instant, which then is the next one's.
+func (w *waiting) over(ctx context.Context) error {
+	select {
 	case <-ctx.Done():
 		return ctx.Err()
+	default:
+	}
+	select {
 	case <-w.Closing:
 		return ErrClosed
+	default:
+		return nil
 	}
 }
 

@@ -18,8 +18,7 @@ type place struct {
 	request locks.Request
 	turn    chan struct{} // holds one element when it may be its turn
 	lapsed  atomic.Bool
-	drawn   time.Time // before the ticket was asked for; a keep that began earlier says nothing of it
-	others  int       // how many wait here besides the first, under the front's mutex
+	others  int // how many wait here besides the first, under the front's mutex
 }
 
 func (p *place) Waiter() locks.Waiter  { return p.waiter }
@@ -59,72 +58,95 @@ func (f *Front) takeOff(p *place) (last, there bool) {
 }
 
 // join makes a place of a ticket and starts what keeps it.
-func (f *Front) join(waiter locks.Waiter, request locks.Request, drawn time.Time) *place {
-	p := &place{front: f, waiter: waiter, request: request, turn: make(chan struct{}, 1), drawn: drawn}
+func (f *Front) join(waiter locks.Waiter, request locks.Request) *place {
+	p := &place{front: f, waiter: waiter, request: request, turn: make(chan struct{}, 1)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if same := f.places[waiter.Number]; same != nil {
 		same.others++
 		return same
 	}
-	l := f.lines[waiter.Resource]
-	if l == nil {
-		l = &line{resource: waiter.Resource}
-		f.lines[waiter.Resource] = l
-	}
-	at, _ := slices.BinarySearchFunc(l.places, waiter.Number, func(p *place, number int64) int {
-		return cmp.Compare(p.waiter.Number, number)
-	})
-	l.places = slices.Insert(l.places, at, p)
 	f.places[waiter.Number] = p
-	if at == 0 {
-		f.lookSoonLocked(l)
+	q := f.queues[waiter.Resource]
+	if q == nil {
+		q = &queue{resource: waiter.Resource}
+		f.queues[waiter.Resource] = q
 	}
-	f.startLocked()
+	at, _ := q.find(waiter.Number)
+	q.places = slices.Insert(q.places, at, p)
+	if at == 0 {
+		f.lookSoonLocked(q)
+	}
+	if !f.running {
+		f.running = true
+		go f.run()
+	}
+	f.listenLocked()
 	return p
 }
 
-// part takes a place out, and reports whether it was there.
-func (f *Front) part(p *place) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.partLocked(p)
+// find returns where in the queue the ticket is, or belongs.
+func (q *queue) find(ticket int64) (at int, there bool) {
+	return slices.BinarySearchFunc(q.places, ticket, func(p *place, ticket int64) int { return cmp.Compare(p.waiter.Number, ticket) })
 }
 
+// waits reports whether somebody waits here for the request's attempt.
+func (f *Front) waits(request locks.Request) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.queues[request.Resource]
+	return q != nil && slices.ContainsFunc(q.places, func(p *place) bool {
+		return p.request.Owner == request.Owner && p.request.Attempt == request.Attempt
+	})
+}
+
+// partLocked takes a place out, and reports whether it was there.
 func (f *Front) partLocked(p *place) bool {
 	if f.places[p.waiter.Number] != p {
 		return false
 	}
 	delete(f.places, p.waiter.Number)
-	l := f.lines[p.waiter.Resource]
-	at := slices.Index(l.places, p)
-	if at == 0 {
-		l.places[0] = nil
-		l.places = l.places[1:]
+	q := f.queues[p.waiter.Resource]
+	at, _ := q.find(p.waiter.Number)
+	if at == 0 { // all that are granted go from here: the others are not moved up each time
+		q.places[0] = nil
+		q.places = q.places[1:]
 	} else {
-		l.places = slices.Delete(l.places, at, at+1)
+		q.places = slices.Delete(q.places, at, at+1)
 	}
 	switch {
-	case len(l.places) == 0:
-		delete(f.lines, l.resource)
+	case len(q.places) == 0:
+		delete(f.queues, q.resource)
 		if len(f.places) == 0 {
+			f.lingerLocked()
 			f.notifyLocked()
 		}
 	case at == 0:
-		f.lookSoonLocked(l)
+		f.lookSoonLocked(q)
 	}
 	return true
 }
 
-// lookSoonLocked makes the first place of a line be looked at: not at once, since its waiter acquires by itself when it
+// lookSoonLocked makes the first place of a queue be looked at: not at once, since its waiter acquires by itself when it
 // has been told.
-func (f *Front) lookSoonLocked(l *line) {
-	l.pause = f.config.MinPoll
+func (f *Front) lookSoonLocked(q *queue) {
 	wait := f.config.MinPoll
-	if f.ear.hears { // a look finds out when to look again; while turns follow each other, none is needed
+	if f.hearsLocked() { // a look finds out when to look again; while turns follow each other, none is needed
 		wait = f.config.MaxPoll
 	}
-	l.lookAt = time.Now().Add(wait)
+	q.pause, q.hurried = f.config.MinPoll, false
+	q.lookAt = time.Now().Add(wait)
+	if q.lookAt.Before(f.wakeAt) {
+		f.notifyLocked()
+	}
+}
+
+// lookAtAllLocked makes everything be looked at now: what was announced before may not have been heard.
+func (f *Front) lookAtAllLocked() {
+	now := time.Now()
+	for _, q := range f.queues {
+		q.lookAt, q.pause = now, f.config.MinPoll
+	}
 	f.notifyLocked()
 }
 

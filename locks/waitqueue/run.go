@@ -2,40 +2,27 @@ package waitqueue
 
 import (
 	"context"
-	"math/rand/v2"
+	"log/slog"
 	"time"
 
 	"github.com/rowlease/rowlease/locks/internal/call"
 )
 
-// linger is how long a front that has a waker goes on after the last of its waiters, so that a process which waits
-// again and again does not open a connection each time.
-const linger = time.Second
+// maxKeep is how many tickets one statement keeps: acquires that take one of them out wait for it.
+const maxKeep = 1000
 
-// maxLook is how many tickets one statement looks at.
-const maxLook = 500
-
-// startLocked starts the goroutine unless it runs.
-func (f *Front) startLocked() {
-	if !f.running {
-		f.running = true
-		go f.run()
-	}
-}
-
-// run keeps the tickets and looks whose turn it is, until nobody waits.
+// run keeps the tickets and looks whose turn it is, until nobody waits. It does one after the other, each bounded by a third
+// of the TTL, so that a call that hangs does not make the tickets end: a keep begins by two thirds.
 func (f *Front) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if f.config.Waker != nil {
-		stop := f.listen(ctx)
-		defer stop()
-	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	keepAt := time.Now().Add(f.config.TTL / 3)
+	var (
+		unkept []int64   // what is left to be kept this time
+		pauses time.Time // no look before that
+	)
 	for {
-		wait, more := f.rest(keepAt)
+		wait, more := f.rest(keepAt, pauses, len(unkept) > 0)
 		if !more {
 			return
 		}
@@ -44,145 +31,99 @@ func (f *Front) run() {
 		case <-timer.C:
 		case <-f.changed:
 		}
-		now := time.Now()
-		if !now.Before(keepAt) {
-			keepAt = now.Add(f.config.TTL / 3)
-			if !f.keep(ctx) {
-				keepAt = now.Add(min(f.config.MaxPoll, f.config.TTL/3)) // the sooner, the more of them are saved
+		if now := time.Now(); !now.Before(keepAt) {
+			unkept, keepAt = f.tickets(), now.Add(f.config.TTL/3)
+		}
+		if len(unkept) > 0 { // a part of them, and then a look: many do not hold up who has the turn
+			some := unkept[:min(maxKeep, len(unkept))]
+			unkept = unkept[len(some):]
+			if began := time.Now(); !f.keep(some) {
+				unkept, keepAt = nil, began.Add(min(f.config.MaxPoll, f.config.TTL/3)) // the sooner, the more of them are saved
 			}
 		}
-		f.look(ctx)
+		if now := time.Now(); !now.Before(pauses) {
+			pauses = now.Add(f.look(now))
+		}
 	}
 }
 
 // rest returns how long the goroutine has nothing to do, and whether it is to go on at all.
-func (f *Front) rest(keepAt time.Time) (wait time.Duration, more bool) {
+func (f *Front) rest(keepAt, pauses time.Time, busy bool) (wait time.Duration, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
 	if len(f.places) == 0 {
-		if f.ear.idleSince.IsZero() {
-			f.ear.idleSince = now
-		}
-		if left := linger - now.Sub(f.ear.idleSince); f.config.Waker != nil && left > 0 {
-			return left, true
-		}
-		f.ear = ear{}
 		f.running = false
+		f.emptyLocked()
 		return 0, false
 	}
-	f.ear.idleSince = time.Time{}
-	next := keepAt
-	for _, l := range f.lines {
-		if l.lookAt.Before(next) {
-			next = l.lookAt
+	f.wakeAt = keepAt
+	for _, q := range f.queues {
+		at := q.lookAt
+		if at.Before(pauses) {
+			at = pauses
+		}
+		if at.Before(f.wakeAt) {
+			f.wakeAt = at
 		}
 	}
-	return max(0, next.Sub(now)), true
+	if busy {
+		return 0, true
+	}
+	return max(0, time.Until(f.wakeAt)), true
 }
 
-// keep gives the tickets their time again, and reports whether that could be done.
-func (f *Front) keep(ctx context.Context) bool {
-	began := time.Now()
+// limit bounds what keeps and looks: see run.
+func (f *Front) limit() time.Duration { return min(f.config.CallLimit, f.config.TTL/3) }
+
+func (f *Front) tickets() []int64 {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	tickets := make([]int64, 0, len(f.places))
 	for number := range f.places {
 		tickets = append(tickets, number)
 	}
-	f.mu.Unlock()
-	if len(tickets) == 0 {
-		return true
-	}
-	kept, err := call.Do(ctx, f.config.CallLimit, func(ctx context.Context) ([]int64, error) {
+	return tickets
+}
+
+// keep gives the tickets their time again, and reports whether that could be done.
+func (f *Front) keep(tickets []int64) bool {
+	kept, err := call.Do(context.Background(), f.limit(), func(ctx context.Context) ([]int64, error) {
 		return f.config.Backend.Keep(ctx, tickets, f.config.TTL, f.channel)
 	}, nil)
 	if err != nil {
-		f.config.Logger.Debug("waitqueue: tickets not kept", "error", err)
+		f.log(slog.LevelDebug, "waitqueue: tickets not kept", err)
 		return false
 	}
-	alive := make(map[int64]struct{}, len(kept))
+	live := make(map[int64]struct{}, len(kept))
 	for _, number := range kept {
-		alive[number] = struct{}{}
+		live[number] = struct{}{}
 	}
 	for _, number := range tickets {
-		if _, ok := alive[number]; !ok {
-			f.lapse(number, began)
+		if _, ok := live[number]; !ok {
+			f.lapse(number)
 		}
 	}
-	f.checkEar(ctx)
 	return true
 }
 
-// lapse ends the place of a ticket that is not live any more: expired, or taken out by its grant, of which the waiter
-// hears by itself.
-func (f *Front) lapse(number int64, asked time.Time) {
-	f.mu.Lock()
-	p := f.places[number]
-	f.mu.Unlock()
-	if p == nil || p.drawn.After(asked) {
-		return
-	}
-	p.lapsed.Store(true)
-	f.part(p)
-	p.signal()
-}
-
-// look looks at the first place of each line whose time has come.
-func (f *Front) look(ctx context.Context) {
-	began := time.Now()
-	f.mu.Lock()
-	var due []Ticket
-	for _, l := range f.lines {
-		if !l.lookAt.After(began) && len(due) < maxLook {
-			due = append(due, Ticket{l.resource, l.places[0].waiter.Number})
-		}
-	}
-	f.mu.Unlock()
-	if len(due) == 0 {
-		return
-	}
-	sights, err := call.Do(ctx, f.config.CallLimit, func(ctx context.Context) ([]Sight, error) {
-		return f.config.Backend.Look(ctx, due)
-	}, nil)
+// log tells the logger. One that panics must not end the process from a goroutine of ours.
+func (f *Front) log(level slog.Level, message string, err error) {
+	defer func() { _ = recover() }()
+	var args []any
 	if err != nil {
-		f.config.Logger.Debug("waitqueue: queue not looked at", "error", err)
+		args = []any{"error", err}
 	}
-	seen := make(map[int64]Sight, len(sights))
-	for _, s := range sights {
-		seen[s.Number] = s
-	}
-	for _, ticket := range due {
-		sight, live := seen[ticket.Number]
-		if err == nil && !live {
-			f.lapse(ticket.Number, began)
-			continue
-		}
-		f.looked(ticket, sight)
-	}
+	f.config.Logger.Log(context.Background(), level, message, args...)
 }
 
-// looked tells a waiter of its turn, and sets when to look again.
-func (f *Front) looked(ticket Ticket, sight Sight) {
+// lapse ends the place of a ticket that is not live any more: expired, or taken out by its grant, of which the waiter
+// hears by itself. It never is again: numbers do not come back.
+func (f *Front) lapse(number int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.lines[ticket.Resource]
-	if l == nil || l.places[0].waiter.Number != ticket.Number {
-		return // another one is the first by now, and has its time
+	if p := f.places[number]; p != nil {
+		p.lapsed.Store(true)
+		f.partLocked(p)
+		p.signal()
 	}
-	if sight.Turn {
-		l.places[0].signal()
-	}
-	pause := l.pause
-	l.pause = min(2*l.pause, f.config.MaxPoll)
-	// Random, so that processes which wait for one resource do not look together, but not shorter than half: a turn that
-	// is announced is no reason to hurry.
-	wait := pause/2 + rand.N(pause/2+1)
-	if !sight.Turn && sight.After > 0 {
-		if f.ear.hears {
-			wait = f.config.TTL / 3
-		}
-		// What ends by time is not announced: be there then.
-		wait = min(wait, sight.After+time.Millisecond)
-	}
-	l.lookAt = time.Now().Add(wait)
 }
