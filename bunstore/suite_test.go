@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
@@ -73,7 +74,7 @@ func TestSuiteOnSQLite(t *testing.T) {
 						tb.Fatalf("Migrate: %v", err)
 					}
 				}
-				stores[i] = newStore(tb, db)
+				stores[i] = newStore(tb, db, bunstore.WithPoll(10*time.Millisecond, 100*time.Millisecond))
 				dbs[stores[i]] = db
 			}
 			return stores
@@ -93,6 +94,9 @@ func TestSuiteOnSQLite(t *testing.T) {
 				tb.Fatal(err)
 			}
 			return n
+		},
+		ExpireTicket: func(tb testing.TB, store locks.Store, number int64) {
+			execSQL(tb, dbs[store], "UPDATE distributed_lock_waiters SET expires_at = 0 WHERE number = ?", number)
 		},
 		Begin: func(tb testing.TB, store locks.Store) lockstest.Transaction {
 			tb.Helper()

@@ -57,7 +57,9 @@ type backDoors struct {
 func harness(open func(tb testing.TB, n int) []locks.Store, doors map[locks.Store]backDoors, expire, truncate string) lockstest.Harness {
 	run := func(tb testing.TB, store locks.Store, statement string, args ...any) {
 		tb.Helper()
-		exec(tb, doors[store].db, strings.ReplaceAll(statement, "{table}", doors[store].table), args...)
+		table := doors[store].table
+		waiters := strings.TrimSuffix(table, "s") + "_waiters"
+		exec(tb, doors[store].db, strings.NewReplacer("{table}", table, "{waiters}", waiters).Replace(statement), args...)
 	}
 	return lockstest.Harness{
 		Open: open,
@@ -70,6 +72,9 @@ func harness(open func(tb testing.TB, n int) []locks.Store, doors map[locks.Stor
 		Truncate: func(tb testing.TB, store locks.Store) { run(tb, store, truncate) },
 		Rows: func(tb testing.TB, store locks.Store) int {
 			return scan[int](tb, doors[store].db, "SELECT count(*) FROM "+doors[store].table)
+		},
+		ExpireTicket: func(tb testing.TB, store locks.Store, number int64) {
+			run(tb, store, strings.ReplaceAll(strings.ReplaceAll(expire, "{table}", "{waiters}"), "resource", "number"), number)
 		},
 		Begin: func(tb testing.TB, store locks.Store) lockstest.Transaction {
 			tb.Helper()
@@ -98,7 +103,7 @@ func TestSuiteOnPostgres(t *testing.T) {
 							tb.Fatalf("Migrate: %v", err)
 						}
 					}
-					stores[i] = newStore(tb, db, bunstore.WithSchema(schema), bunstore.WithCallLimit(time.Minute))
+					stores[i] = newStore(tb, db, bunstore.WithSchema(schema), bunstore.WithCallLimit(time.Minute), quickPoll)
 					doors[stores[i]] = backDoors{db, schema + ".distributed_locks"}
 				}
 				return stores
@@ -132,7 +137,7 @@ func TestSuiteOnSQLiteWithCgo(t *testing.T) {
 					tb.Fatalf("Migrate: %v", err)
 				}
 			}
-			stores[i] = newStore(tb, db)
+			stores[i] = newStore(tb, db, quickPoll)
 			doors[stores[i]] = backDoors{db, "distributed_locks"}
 		}
 		return stores
@@ -141,6 +146,9 @@ func TestSuiteOnSQLiteWithCgo(t *testing.T) {
 	h.OneWriter = true
 	lockstest.Run(t, h)
 }
+
+// quickPoll keeps the promises of waiting short: these stores hear nothing of each other.
+var quickPoll = bunstore.WithPoll(10*time.Millisecond, 100*time.Millisecond)
 
 func newStore(tb testing.TB, db *bun.DB, options ...bunstore.Option) *bunstore.Store {
 	tb.Helper()

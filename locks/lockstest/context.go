@@ -43,6 +43,7 @@ func contextEnded(c *check) {
 	c.wantStored(held)
 	c.wantFree("free")
 	c.wantRows(2)
+	c.wantNobodyWaits(held.Resource)
 	c.acquire(c.b, "free", "worker-2")
 }
 
@@ -78,6 +79,10 @@ func contextCalls(c *check, store locks.Store, held locks.Lock, attempt string) 
 			_, err := forcer.ForceRelease(ctx, held.Resource, held.Token)
 			return err
 		}
+	}
+	if queuer, ok := store.(locks.Queuer); ok {
+		calls["Enqueue"] = func(ctx context.Context) error { _, err := queuer.Enqueue(ctx, other, 0); return err }
+		calls["Waiters"] = func(ctx context.Context) error { _, err := queuer.Waiters(ctx, held.Resource, 1); return err }
 	}
 	return calls
 }

@@ -27,7 +27,7 @@ func TestFaults(t *testing.T) {
 	var mu sync.Mutex
 	bitten := map[string]bool{}
 	t.Run("fault", func(t *testing.T) {
-		for _, f := range slices.Concat(faults(), txFaults()) {
+		for _, f := range slices.Concat(faults(), txFaults(), queueFaults()) {
 			t.Run(f.fault, func(t *testing.T) {
 				t.Parallel()
 				for _, pattern := range f.breaks {
@@ -100,6 +100,7 @@ func TestSkips(t *testing.T) {
 	want := map[string]int{
 		"Late": 8, "Tokens": 4, "Names": 1, "List": 7, "Purge": 3, "Force": 4,
 		"All": 6, "InTx": 5, "Tx": 5, "TxAcquire": 13, "TxRenew": 4, "TxRelease": 4, "Guard": 10,
+		"Queue": 7, "QueueRule": 6, "QueueTurn": 13, "QueueCrowd": 9, "Waiting": 3,
 	}
 	if !maps.Equal(skipped, want) {
 		t.Errorf("skipped %v, want %v", skipped, want)
@@ -127,6 +128,7 @@ type recorder struct {
 	mu              sync.Mutex
 	failed, skipped bool
 	log             strings.Builder
+	cleanups        []func()
 }
 
 // record runs a promise apart from the test that asks.
@@ -136,6 +138,7 @@ func record(tb testing.TB, p promise, h Harness) *recorder {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer r.cleanUp()
 		defer func() {
 			if panicked := recover(); panicked != nil {
 				r.Errorf("panic: %v", panicked)
@@ -154,6 +157,19 @@ func (r *recorder) note(failed bool, text string) {
 	defer r.mu.Unlock()
 	r.failed = r.failed || failed
 	fmt.Fprintln(&r.log, text)
+}
+
+// Cleanup is for the end of the promise, not of the test that asks.
+func (r *recorder) Cleanup(fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, fn)
+}
+
+func (r *recorder) cleanUp() {
+	for _, fn := range slices.Backward(r.cleanups) {
+		fn()
+	}
 }
 
 func (r *recorder) Helper()                           {}

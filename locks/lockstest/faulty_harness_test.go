@@ -24,7 +24,9 @@ func faultyHarness(fault string) Harness {
 			if r := s.rows[s.fold(resource)]; r != nil {
 				r.ended = true
 			}
+			s.freed(resource, "the end of a lease")
 		},
+		ExpireTicket: func(_ testing.TB, store locks.Store, number int64) { store.(*faulty).expireTicket(number) },
 		DeleteRow: func(_ testing.TB, store locks.Store, resource string) {
 			s := store.(*faulty)
 			s.mu.Lock()

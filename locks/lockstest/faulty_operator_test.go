@@ -120,6 +120,7 @@ func (s *faulty) ForceRelease(ctx context.Context, resource string, token int64)
 	}
 	l := s.record(r)
 	s.remove(resource)
+	s.freed(resource, "a forced release")
 	if s.has("force release returns nothing") {
 		return locks.Lock{}, nil
 	}

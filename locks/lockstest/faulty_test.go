@@ -26,6 +26,7 @@ type faulty struct {
 	remembered map[string]locks.Lock
 	txs        []*faultyTx     // the open ones
 	waited     map[string]bool // gates that somebody waits for, for a fault
+	faultyQueue
 }
 
 // place is where a call reads and writes rows: the table, or what a transaction makes of it.
@@ -182,6 +183,9 @@ func (s *faulty) acquire(q locks.Request, in place) (locks.Lock, error) {
 		r.ended = false
 		return s.record(r), nil
 	}
+	if live && s.has("barging takes what is held") && q.Barge {
+		live = false
+	}
 	if live {
 		same := s.fold(r.attempt) == s.fold(q.Attempt) && !s.has("attempts are ignored")
 		switch own := s.fold(r.lock.Owner) == s.fold(q.Owner); {
@@ -205,6 +209,9 @@ func (s *faulty) acquire(q locks.Request, in place) (locks.Lock, error) {
 		}
 	}
 	if err := in.closed(key, r); err != nil {
+		return locks.Lock{}, err
+	}
+	if err := s.othersTurn(q, in, r, live); err != nil {
 		return locks.Lock{}, err
 	}
 	l := locks.Lock{Resource: q.Resource, Owner: q.Owner, AcquiredAt: s.now, Metadata: q.Metadata}
@@ -232,11 +239,15 @@ func (s *faulty) acquire(q locks.Request, in place) (locks.Lock, error) {
 	if l.Token = early; early == 0 {
 		l.Token = s.draw(r)
 	}
+	if t := s.ticket(q); t != nil && s.has("the lease's time runs from the ticket") {
+		l.AcquiredAt = t.waiter.Since
+	}
 	if r != nil && s.has("a takeover keeps acquired_at") {
 		l.AcquiredAt = r.lock.AcquiredAt
 	}
 	granted := &faultyRow{lock: l, attempt: q.Attempt, ended: r != nil && r.ended && s.has("a takeover does not move the end")}
 	in.set(key, granted)
+	s.serve(q, in)
 	if s.has("attempts are remembered for ever") {
 		s.remembered[q.Resource+"\n"+q.Attempt] = s.record(granted)
 	}
@@ -339,6 +350,7 @@ func (s *faulty) Release(ctx context.Context, g locks.Grant) error {
 		return err
 	}
 	s.remove(g.Resource)
+	s.freed(g.Resource, "a release")
 	return nil
 }
 
@@ -375,6 +387,7 @@ func (s *faulty) ReleaseAttempt(ctx context.Context, resource, owner, attempt st
 			return err
 		}
 		s.remove(resource)
+		s.freed(resource, "a release by attempt")
 		return nil
 	}
 	return locks.Refuse(locks.Grant{Resource: resource, Owner: owner, Token: locks.AnyToken}, nil, false)

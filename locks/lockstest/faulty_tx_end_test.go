@@ -106,6 +106,9 @@ func (t *faultyTx) apply() {
 	for key, r := range t.rows {
 		t.s.set(key, r)
 	}
+	for _, q := range t.served {
+		t.s.takeOut(q)
+	}
 }
 
 // end is the end of a transaction, and tells of it.
@@ -121,6 +124,9 @@ func (t *faultyTx) end(outcome locks.Outcome) {
 	}
 	if !t.s.has("a guard outlives its transaction") {
 		t.s.txs = slices.DeleteFunc(t.s.txs, func(other *faultyTx) bool { return other == t })
+	}
+	for _, lock := range t.held {
+		t.s.freed(lock.key, "a transaction that was "+outcome.String())
 	}
 	t.s.mu.Unlock()
 	if t.s.has("a rollback is told as a commit") {

@@ -26,8 +26,9 @@ type faultyTx struct {
 
 // faultyState is what a transaction has changed and locked.
 type faultyState struct {
-	rows map[string]*faultyRow // nil: deleted
-	held []faultyLock
+	rows   map[string]*faultyRow // nil: deleted
+	held   []faultyLock
+	served []locks.Request // whose tickets go with the commit
 }
 
 type faultyLock struct {
@@ -36,7 +37,7 @@ type faultyLock struct {
 }
 
 func (f faultyState) clone() faultyState {
-	return faultyState{maps.Clone(f.rows), slices.Clone(f.held)}
+	return faultyState{maps.Clone(f.rows), slices.Clone(f.held), slices.Clone(f.served)}
 }
 
 // open begins a transaction.

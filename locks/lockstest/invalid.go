@@ -82,6 +82,22 @@ func calls() []call {
 			_, err := store.Get(c.Context(), argument(args, "resource", resource))
 			return true, err
 		}},
+		{"Enqueue", []string{"resource", "owner", "attempt"}, func(c *check, store locks.Store, args arguments) (bool, error) {
+			queuer, ok := store.(locks.Queuer)
+			if !ok {
+				return false, nil
+			}
+			_, err := queuer.Enqueue(c.Context(), args.request(), 0)
+			return true, err
+		}},
+		{"Waiters", []string{"resource"}, func(c *check, store locks.Store, args arguments) (bool, error) {
+			queuer, ok := store.(locks.Queuer)
+			if !ok {
+				return false, nil
+			}
+			_, err := queuer.Waiters(c.Context(), argument(args, "resource", resource), 1)
+			return true, err
+		}},
 		{"ForceRelease", []string{"resource"}, func(c *check, store locks.Store, args arguments) (bool, error) {
 			forcer, ok := store.(locks.ForceReleaser)
 			if !ok {
@@ -133,12 +149,13 @@ func (c *check) refused(field string, values []any, names ...string) {
 	c.wantStored(held)
 	c.wantFree("free")
 	c.wantRows(1)
+	c.wantNobodyWaits(resource, "free")
 }
 
 func invalidTTLs(c *check) {
 	c.refused("ttl", []any{
 		time.Duration(0), -time.Second, time.Nanosecond, locks.MinTTL - 1, locks.MaxTTL + 1, time.Duration(math.MaxInt64), time.Duration(math.MinInt64),
-	}, "Acquire", "AcquireAll", "Renew")
+	}, "Acquire", "AcquireAll", "Enqueue", "Renew")
 }
 
 func invalidMetadata(c *check) {
@@ -149,7 +166,7 @@ func invalidMetadata(c *check) {
 	} {
 		values = append(values, json.RawMessage(text))
 	}
-	c.refused("metadata", values, "Acquire", "AcquireAll")
+	c.refused("metadata", values, "Acquire", "AcquireAll", "Enqueue")
 }
 
 func invalidTokens(c *check) {

@@ -7,11 +7,12 @@
 //
 // It tests what a store answers and leaves behind, in a caller's transaction too where the harness can open one. It does
 // not test what needs the engine's own means: a crash, an isolation level, a statement that aborts a transaction, a
-// schema that is migrated; nor that the store's clock is the database's. Nor does it test what [locks.Locker] adds:
-// waiting, renewal, contexts that end.
+// schema that is migrated; nor that the store's clock is the database's. Nor does it test what [locks.Locker] adds, renewal
+// and contexts that end, but for its waiting in the store's queue.
 //
 // Three tests wait for the end of leases of 100 ms: that time alone ends a lease, in a transaction too, and that what a
-// transaction has is nobody else's past that end. All others end leases through [Harness.Expire].
+// transaction has is nobody else's past that end. All others end leases through [Harness.Expire]. A waiter is to be told
+// within 30 s of its turn, or of the end of its ticket: who polls each second will do.
 //
 // The last part runs random calls and compares each answer with a small model. Its seed is printed when it fails;
 // LOCKSTEST_SEED in the environment repeats that run.
@@ -47,6 +48,10 @@ type Harness struct {
 	// or created.
 	Rows func(tb testing.TB, store locks.Store) int
 
+	// ExpireTicket makes the ticket of one who waits ([locks.Waiter.Number]) end now, by the store's clock. Without it the
+	// tests of waiters that died are skipped.
+	ExpireTicket func(tb testing.TB, store locks.Store, number int64)
+
 	// Begin opens a transaction of the store's engine, as a caller of the store would, of any isolation level, on a
 	// connection of the store that leaves others for its other calls. With tb.Cleanup it registers what rolls back a
 	// transaction that is still open. Without it the promises of transactions are skipped.
@@ -62,8 +67,8 @@ type Harness struct {
 }
 
 // Run tests every promise, each as a subtest named "<subject>/<promise>". A store that is not a [locks.Lister],
-// [locks.Purger], [locks.ForceReleaser], [locks.MultiAcquirer] or [locks.Transactor] skips the promises of that ability,
-// and says so.
+// [locks.Purger], [locks.ForceReleaser], [locks.MultiAcquirer], [locks.Transactor] or [locks.Queuer] skips the promises of
+// that ability, and says so.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Open == nil || h.Expire == nil {
@@ -118,6 +123,11 @@ func suite() []subject {
 		{"TxRenew", txRenewPromises()},
 		{"TxRelease", txReleasePromises()},
 		{"Guard", guardPromises()},
+		{"Queue", queuePromises()},
+		{"QueueRule", rulePromises()},
+		{"QueueTurn", turnPromises()},
+		{"QueueCrowd", crowdPromises()},
+		{"Waiting", waitingPromises()},
 		{"Context", contextPromises()},
 		{"Contention", contentionPromises()},
 		{"Random", randomPromises()},

@@ -51,3 +51,10 @@ func (s *Store) Rows() int {
 	defer s.mu.Unlock()
 	return len(s.rows)
 }
+
+// Tickets returns how many tickets of waiters there are, those that have ended included.
+func (s *Store) Tickets() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting.of)
+}

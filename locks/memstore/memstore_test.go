@@ -24,10 +24,11 @@ func TestStore(t *testing.T) {
 			}
 			return stores
 		},
-		Expire:    func(_ testing.TB, s locks.Store, resource string) { s.(*memstore.Store).Expire(resource) },
-		DeleteRow: func(_ testing.TB, s locks.Store, resource string) { s.(*memstore.Store).DeleteRow(resource) },
-		Truncate:  func(_ testing.TB, s locks.Store) { s.(*memstore.Store).Truncate() },
-		Rows:      func(_ testing.TB, s locks.Store) int { return s.(*memstore.Store).Rows() },
+		Expire:       func(_ testing.TB, s locks.Store, resource string) { s.(*memstore.Store).Expire(resource) },
+		DeleteRow:    func(_ testing.TB, s locks.Store, resource string) { s.(*memstore.Store).DeleteRow(resource) },
+		Truncate:     func(_ testing.TB, s locks.Store) { s.(*memstore.Store).Truncate() },
+		Rows:         func(_ testing.TB, s locks.Store) int { return s.(*memstore.Store).Rows() },
+		ExpireTicket: func(_ testing.TB, s locks.Store, number int64) { s.(*memstore.Store).ExpireTicket(number) },
 		Begin: func(tb testing.TB, s locks.Store) lockstest.Transaction {
 			return transaction{begin(tb, s.(*memstore.Store))}
 		},

@@ -53,8 +53,8 @@ func (s *Store) front() *waitqueue.Front {
 	return s.queue
 }
 
-// isOthersTurn reports whether the request, for a resource that is free, must leave it to somebody who waits. This and
-// wakeFirst run under the store's mutex.
+// isOthersTurn reports whether the request, for a resource that is free, must leave it to somebody who waits. This and the
+// next two run under the store's mutex.
 func (s *Store) isOthersTurn(request locks.Request, now time.Time) bool {
 	first := s.waiting.first(request.Resource, now)
 	return first != nil && !request.Barge && first.waits != waitsFor(request)
@@ -64,6 +64,21 @@ func (s *Store) isOthersTurn(request locks.Request, now time.Time) bool {
 func (s *Store) wakeFirst(resource string) {
 	if first := s.waiting.first(resource, time.Now()); first != nil {
 		s.queue.Wake(first.number)
+	}
+}
+
+// wakeAfter tells the first ones in the lines for what an ended transaction or savepoint had: they were refused meanwhile.
+func (s *Store) wakeAfter(ended []*level) {
+	for _, l := range ended {
+		for resource := range l.changes {
+			s.wakeFirst(resource)
+		}
+		for resource := range l.guards {
+			s.wakeFirst(resource)
+		}
+		for resource := range l.claims {
+			s.wakeFirst(resource)
+		}
 	}
 }
 

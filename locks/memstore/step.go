@@ -19,6 +19,7 @@ func (s *Store) acquire(t *transaction, request locks.Request) (locks.Lock, erro
 	live := r.live(now)
 	if live && r.owner == request.Owner && r.attempt == request.Attempt {
 		if t == nil {
+			s.waiting.remove(waitsFor(request)) // drawn by a retry that came after the grant
 			return r.lock(now), nil
 		}
 		if s.others(t, request.Resource) != (interest{}) {
@@ -109,6 +110,9 @@ func (s *Store) put(t *transaction, resource string, r *row) {
 	switch {
 	case t != nil:
 		t.top().changes[resource] = r
+		if r != nil {
+			t.top().served = append(t.top().served, waits{resource, r.owner, r.attempt})
+		}
 	case r == nil:
 		delete(s.rows, resource)
 		s.wakeFirst(resource)

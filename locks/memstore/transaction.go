@@ -13,6 +13,7 @@ type level struct {
 	changes map[string]*row     // by resource; nil where the row is deleted
 	guards  map[string]struct{} // by resource
 	claims  map[string]struct{} // by resource: what an acquire has found again
+	served  []waits             // whose tickets its grants took
 	onEnd   []func(locks.Outcome)
 
 	into    *level        // where a savepoint was released into
@@ -74,6 +75,7 @@ func (t *transaction) release(depth int) {
 		for resource := range l.claims {
 			outer.claims[resource] = struct{}{}
 		}
+		outer.served = append(outer.served, l.served...)
 		outer.onEnd = append(outer.onEnd, l.onEnd...)
 		l.into = outer
 	}

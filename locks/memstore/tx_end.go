@@ -46,11 +46,15 @@ func (tx *Tx) commit() ([]func(locks.Outcome), error) {
 		return nil, nil
 	}
 	for _, l := range t.levels { // the outermost first
+		for _, w := range l.served { // also where the lease was released in the same transaction
+			tx.store.waiting.remove(w)
+		}
 		for resource, r := range l.changes {
 			tx.store.put(nil, resource, r)
 		}
 	}
 	delete(tx.store.open, t)
+	tx.store.wakeAfter(t.levels)
 	return t.end(0, locks.Committed), nil
 }
 
@@ -76,6 +80,7 @@ func (tx *Tx) rollback() ([]func(locks.Outcome), error) {
 	if depth == 0 {
 		delete(tx.store.open, tx.transaction)
 	}
+	tx.store.wakeAfter(tx.transaction.levels[depth:])
 	return tx.transaction.end(depth, locks.RolledBack), nil
 }
 
