@@ -21,7 +21,6 @@ func (c *checker) sqliteWaiters(ctx context.Context, q rawQuerier) error {
 		{"resource", "TEXT"},
 		{"owner", "TEXT"},
 		{"attempt", "TEXT"},
-		{"slots", "INTEGER"},
 		{"channel", "TEXT"},
 		{"since", "INTEGER"},
 		{"expires_at", "INTEGER"},
@@ -43,7 +42,7 @@ FROM pragma_index_list(`+quoteSQLiteLiteral(c.table.waiters())+`, 'main') AS l W
 		"resource,number": "(resource, number)", "attempt,owner,resource": "(attempt, owner, resource)",
 	} {
 		if !found[want] {
-			c.problem("the table %s has no index on %s: run the migrations' up again (it adds what is missing)", name, columns)
+			c.problem("the table %s has no index on %s", name, columns)
 		}
 	}
 	return nil

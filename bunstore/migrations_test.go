@@ -179,16 +179,17 @@ func TestMigrateRecordIsBuns(t *testing.T) {
 
 // A migration whose file name is hidden from the program runs, without the host's hooks.
 func TestMigrationWithoutAFileName(t *testing.T) {
-	s := steps[0]
-	s.register = func(*migrate.Migrations, migrate.MigrationFunc, migrate.MigrationFunc) error {
-		return errors.New("no name")
-	}
 	c, err := newMigrationConfig(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	set := migrate.NewMigrations()
-	set.Add(c.migration(s))
+	for _, s := range steps {
+		s.register = func(*migrate.Migrations, migrate.MigrationFunc, migrate.MigrationFunc) error {
+			return errors.New("no name")
+		}
+		set.Add(c.migration(s))
+	}
 	db := newSQLiteDB(t)
 	host := migrate.NewMigrator(db, set)
 	if err := host.Init(t.Context()); err != nil {
