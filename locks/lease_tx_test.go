@@ -15,12 +15,17 @@ func TestRenewTxMovesTheDeadlineWithTheCommit(t *testing.T) {
 	for end, finish := range endings {
 		t.Run(end.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store, events := memstore.New(), new(eventLog)
+				store, events := &hookedStore{Store: memstore.New()}, new(eventLog)
+				looked := make(chan struct{}) // the overdue renewal comes when the end has been looked at
+				store.onRenew = func(_ context.Context, call func() (locks.Lock, error)) (locks.Lock, error) {
+					<-looked
+					return call()
+				}
 				locker := newLocker(t, store, locks.WithObserver(events))
 				start := time.Now()
 				lease := tryAcquire(t, locker, "report:2026-05")
 				time.Sleep(5 * time.Second)
-				tx := begin(t, store)
+				tx := begin(t, store.Store)
 				if err := lease.RenewTx(t.Context(), tx); err != nil {
 					t.Fatalf("RenewTx: %v", err)
 				}
@@ -42,6 +47,7 @@ func TestRenewTxMovesTheDeadlineWithTheCommit(t *testing.T) {
 				if got := lease.Deadline().Sub(start); got != want {
 					t.Errorf("deadline is %v after the grant, want %v", got, want)
 				}
+				close(looked)
 				time.Sleep(time.Nanosecond) // it was overdue
 				if got := lease.Deadline().Sub(start); got != 47*time.Second {
 					t.Errorf("deadline is %v after the grant, want it renewed at once, 47s", got)

@@ -9,6 +9,19 @@ import (
 	"github.com/rowlease/rowlease/locks"
 )
 
+func (s *faulty) Get(ctx context.Context, resource string) (locks.Lock, error) {
+	if err := s.begin(ctx, locks.ValidateResource(resource)); err != nil {
+		return locks.Lock{}, err
+	}
+	s.enter()
+	defer s.mu.Unlock()
+	r := s.rows[s.fold(resource)]
+	if r == nil || !s.live(r) && !s.has("ended leases are shown") {
+		return locks.Lock{}, locks.ErrNotFound
+	}
+	return s.record(r), nil
+}
+
 func (s *faulty) List(ctx context.Context, q locks.ListQuery) (locks.Page, error) {
 	if err := s.begin(ctx, q.Validate()); err != nil {
 		return locks.Page{}, err

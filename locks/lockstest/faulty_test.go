@@ -183,10 +183,7 @@ func (s *faulty) acquire(q locks.Request, in place) (locks.Lock, error) {
 		r.ended = false
 		return s.record(r), nil
 	}
-	if live && s.has("barging takes what is held") && q.Barge {
-		live = false
-	}
-	if live {
+	if live && (!q.Barge || !s.has("barging takes what is held")) {
 		same := s.fold(r.attempt) == s.fold(q.Attempt) && !s.has("attempts are ignored")
 		switch own := s.fold(r.lock.Owner) == s.fold(q.Owner); {
 		case same && (own || s.has("attempts are known across owners")):
@@ -391,17 +388,4 @@ func (s *faulty) ReleaseAttempt(ctx context.Context, resource, owner, attempt st
 		return nil
 	}
 	return locks.Refuse(locks.Grant{Resource: resource, Owner: owner, Token: locks.AnyToken}, nil, false)
-}
-
-func (s *faulty) Get(ctx context.Context, resource string) (locks.Lock, error) {
-	if err := s.begin(ctx, locks.ValidateResource(resource)); err != nil {
-		return locks.Lock{}, err
-	}
-	s.enter()
-	defer s.mu.Unlock()
-	r := s.rows[s.fold(resource)]
-	if r == nil || !s.live(r) && !s.has("ended leases are shown") {
-		return locks.Lock{}, locks.ErrNotFound
-	}
-	return s.record(r), nil
 }

@@ -131,8 +131,8 @@ func goneDead(c *check) {
 	_, err := c.a.Acquire(c.Context(), dead.request)
 	c.wantHeld(err, lock)
 	c.wantLapsed(dead)
-	if second.place.Lapsed() || third.place.Lapsed() {
-		c.Error("others are told that their tickets have ended")
+	if third.place.Lapsed() {
+		c.Error("another one is told that its ticket has ended")
 	}
 	c.leave(dead)
 	c.wantQueue(resource, third)
