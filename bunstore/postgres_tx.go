@@ -62,12 +62,13 @@ func (t *postgresTx) acquire(ctx context.Context, request locks.Request) (lock l
 }
 
 func (t *postgresTx) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	return t.change(ctx, grant, "renewed", locks.ErrBusy, t.sql.renewTx, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	renewed, err := t.change(ctx, grant, "renewed", locks.ErrBusy, t.sql.renewTx, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	return renewed.lock, err
 }
 
 func (t *postgresTx) release(ctx context.Context, grant locks.Grant) (next int64, err error) {
-	_, err = t.change(ctx, grant, "released", locks.ErrGuarded, t.sql.releaseTx, grant.Resource, grant.Owner, grant.Token)
-	if err != nil {
+	released, err := t.change(ctx, grant, "released", locks.ErrGuarded, t.sql.releaseTx, grant.Resource, grant.Owner, grant.Token)
+	if err != nil || released.what != "awaited" {
 		return 0, err
 	}
 	// Its own channel too: who waits in this process may come through another store, or after a commit that nobody tells of.
@@ -76,7 +77,7 @@ func (t *postgresTx) release(ctx context.Context, grant locks.Grant) (next int64
 
 // change does something to the grant's row, in a savepoint that is undone when it is refused. Where somebody else has the
 // row or its gate it asks again for a while, and then answers busy.
-func (t *postgresTx) change(ctx context.Context, grant locks.Grant, done string, busy error, statement string, args ...any) (lock locks.Lock, err error) {
+func (t *postgresTx) change(ctx context.Context, grant locks.Grant, done string, busy error, statement string, args ...any) (changed row, err error) {
 	err = t.shortWait(ctx, busy, grant.Resource, func() (settled bool, err error) {
 		var answer *row
 		isDone := func() bool {
@@ -92,12 +93,12 @@ func (t *postgresTx) change(ctx context.Context, grant locks.Grant, done string,
 		case err != nil:
 			return true, err
 		case isDone():
-			lock = answer.lock
+			changed = *answer
 			return true, nil
 		}
 		return t.refusal(ctx, grant, answer)
 	})
-	return lock, err
+	return changed, err
 }
 
 // guard is one round trip when it passes, and so in no savepoint: what it takes is taken away with the caller's. Under
