@@ -19,11 +19,12 @@ import (
 )
 
 // settle is how long a waiter is left alone when it is queued, before the resource is released: it has looked once more by
-// then, and sleeps.
+// then, and sleeps. What is beside it has the same pause before it, since caches, processors and connections that rest are
+// slower.
 const settle = 3 * time.Millisecond
 
 // BenchmarkHandOver is the time from the start of a release to the return of the next waiter's acquire. On PostgreSQL the two
-// are in two processes, and the instants are of CLOCK_MONOTONIC, which all processes of a machine share. In turns with that: an
+// are in two processes, and the instants are of CLOCK_MONOTONIC, which the processes of a machine have in common. In turns with that: an
 // acquire that nobody is in the way of (floor), PostgreSQL's own queue, a session that is blocked in pg_advisory_lock, and
 // a try each 100 ms (poll). On SQLite and in memory the two are goroutines of one process.
 func BenchmarkHandOver(b *testing.B) {
@@ -60,7 +61,7 @@ func BenchmarkHandOver(b *testing.B) {
 type handOvers interface {
 	// handOver makes n of them and returns how long each took.
 	handOver(b *testing.B, n int) []time.Duration
-	// floor makes n acquires of a free resource.
+	// floor makes n acquires of free resources.
 	floor(b *testing.B, n int) []time.Duration
 }
 
@@ -133,7 +134,7 @@ func (p *twoProcesses) handOver(b *testing.B, n int) (took []time.Duration) {
 
 func (p *twoProcesses) floor(b *testing.B, n int) (took []time.Duration) {
 	b.Helper()
-	p.processes[0].Say(b, "floor %d", n)
+	p.processes[0].Say(b, "floor %d %v", n, settle)
 	for _, word := range strings.Fields(p.processes[0].Line(b, "floor")) {
 		ns, err := strconv.ParseInt(word, 10, 64)
 		if err != nil {
@@ -208,6 +209,7 @@ func (p *oneProcess) handOver(b *testing.B, n int) (took []time.Duration) {
 func (p *oneProcess) floor(b *testing.B, n int) (took []time.Duration) {
 	b.Helper()
 	for i := range n {
+		time.Sleep(settle)
 		began := time.Now()
 		lease, err := p.locker.TryAcquire(b.Context(), fmt.Sprint("free:", i))
 		took = append(took, time.Since(began))

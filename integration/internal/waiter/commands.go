@@ -32,11 +32,12 @@ func newWaiters() *waiters {
 // done, and before where it says so; instants are in ns on the clock that all processes of the machine have in common.
 //
 //	pass R O       O waits for R and passes it on: "queued O", "granted O <token>" when it has it, before its release
-//	crowd R N P    N owners, P-0 and so on, do that without a word, as many at once as the pool has room for: "queued P" when all
-//	               are queued, or have had their turn, "passed P" when all have passed it on
+//	crowd R N P    N owners, P-0 and so on, do that without a word, of whom eight at a time queue: "queued P" when all are queued,
+//	               or have had their turn, "passed P" when all have passed it on
 //	keep R O       O waits for R and keeps it: "queued O", "got O <instant>" when its acquire has returned
 //	free O         O releases: "freed O <instant>", that of the start
-//	floor N        N acquires of a free resource, each released: "floor <ns> <ns> …", the time of each acquire alone
+//	floor N D      N acquires of free resources, each after a pause of D, and released: "floor <ns> <ns> …", the time of each
+//	               acquire alone
 func serve(commands io.Reader, w *waiters) error {
 	ctx := context.Background()
 	lines := bufio.NewScanner(commands)
@@ -62,8 +63,12 @@ func (w *waiters) do(ctx context.Context, words []string) error {
 		return w.keep(ctx, words[1], words[2])
 	case command == "free" && len(words) == 2:
 		return w.free(ctx, words[1])
-	case command == "floor" && len(words) == 2 && number(words[1], &n):
-		return w.floor(ctx, n)
+	case command == "floor" && len(words) == 3 && number(words[1], &n):
+		pause, err := time.ParseDuration(words[2])
+		if err != nil {
+			return err
+		}
+		return w.floor(ctx, n, pause)
 	}
 	return fmt.Errorf("not known")
 }
@@ -141,9 +146,10 @@ func (w *waiters) free(ctx context.Context, owner string) error {
 	return nil
 }
 
-func (w *waiters) floor(ctx context.Context, n int) error {
+func (w *waiters) floor(ctx context.Context, n int, pause time.Duration) error {
 	var answer strings.Builder
 	for i := range n {
+		time.Sleep(pause)
 		began := time.Now()
 		lease, err := w.locker.TryAcquire(ctx, fmt.Sprint("free:", i))
 		took := time.Since(began)
