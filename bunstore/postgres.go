@@ -17,7 +17,7 @@ type postgres struct {
 	sql postgresStatements
 	// isolation is 0 until the database was asked for its default, then how statements run.
 	isolation *atomic.Int32
-	drawn     *drawnTickets
+	waiting   *waitingHere
 }
 
 const (
@@ -26,12 +26,12 @@ const (
 )
 
 func newPostgres(run runner, t table) postgres {
-	return postgres{runner: run, sql: newPostgresStatements(t), isolation: new(atomic.Int32), drawn: newDrawnTickets()}
+	return postgres{runner: run, sql: newPostgresStatements(t), isolation: new(atomic.Int32), waiting: new(waitingHere)}
 }
 
 func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
 	args := []any{request.Resource, request.Owner, request.TTL.Microseconds(), metadataArg(request.Metadata), request.Attempt}
-	queued := request.Barge || p.drawn.has(request)
+	queued := request.Barge || p.waiting.has(request)
 	for ask := range maxAsks {
 		statement, args := p.sql.acquire, args
 		if queued {
@@ -51,7 +51,6 @@ func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Loc
 		case answer.what == "held":
 			return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
 		default:
-			p.drawn.drop(request.Resource, request.Owner, request.Attempt)
 			return answer.lock, nil
 		}
 	}

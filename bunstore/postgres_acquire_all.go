@@ -119,7 +119,8 @@ func askedAll(requests []locks.Request) (string, error) {
 // when the one before is open, in an order that is everybody's: so of any who meet at a gate at least one gets through
 // all of them, where all could be refused if each went on past a closed gate. A recursive query does this in the order
 // that it says, whatever the planner thinks. Nothing is written before all gates are open, and no gate is tried when one
-// of what is wanted is somebody else's turn to get (queued).
+// of what is wanted is somebody else's turn to get (queued). The tickets of what is granted are found
+// one by one: by a join, a plan that was made while the table was empty would read all there are.
 //
 // Answers: "granted", "mine", "held" as there, and "shut" for the gate that was closed and for a turn. Fewer rows than requests, or any
 // other word than the first two, must be rolled back: another acquirer may have won one of them between snapshot and gate.
@@ -161,9 +162,12 @@ WITH RECURSIVE asked AS MATERIALIZED (
 			WHERE wanted.resource = excluded.resource)
 	WHERE l.expires_at <= clock_timestamp() OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
 	RETURNING 'granted' AS what, id, resource, owner, token, attempt, acquired_at, expires_at, metadata
+), got AS MATERIALIZED (
+	SELECT resource, owner, attempt FROM ins
+	UNION ALL SELECT resource, asked.owner, asked.attempt FROM asked JOIN cur USING (resource) WHERE what = 'mine'
 ), served AS (
-	DELETE FROM {waiters} AS w USING ins
-	WHERE w.resource = ins.resource AND w.owner = ins.owner AND w.attempt = ins.attempt
+	DELETE FROM {waiters} WHERE number = ANY (ARRAY(SELECT ticket.number FROM got CROSS JOIN LATERAL (SELECT number FROM {waiters}
+		WHERE attempt = got.attempt AND owner = got.owner AND resource = got.resource LIMIT 1) AS ticket))
 )
 SELECT what, id, resource, {columns}
 FROM (SELECT what, id, resource, owner, token, acquired_at, expires_at, metadata FROM ins UNION ALL SELECT * FROM cur

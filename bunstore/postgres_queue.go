@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"sync"
 	"time"
 
 	"github.com/rowlease/rowlease/locks"
@@ -13,24 +12,26 @@ import (
 
 func (p postgres) enqueue(ctx context.Context, request locks.Request, ttl time.Duration, channel string, most int) (locks.Waiter, error) {
 	waiter := locks.Waiter{Resource: request.Resource, Owner: request.Owner}
-	drawn := false
-	err := p.committed(ctx, func(q querier) error {
-		return p.query(ctx, q, 1, func(rows *sql.Rows) error {
-			var since, expires int64
-			drawn = true
-			err := rows.Scan(&waiter.Number, &since, &expires)
-			waiter.Since, waiter.ExpiresAt = time.UnixMicro(since).UTC(), time.UnixMicro(expires).UTC()
-			return err
-		}, p.sql.enqueue, request.Resource, request.Owner, request.Attempt, channel, ttl.Microseconds(), most)
+	err := p.shortWait(ctx, locks.ErrBusy, request.Resource, func() (settled bool, err error) {
+		drawn := false
+		err = p.committed(ctx, func(q querier) error {
+			return p.query(ctx, q, 1, func(rows *sql.Rows) error {
+				var since, expires int64
+				drawn = true
+				err := rows.Scan(&waiter.Number, &since, &expires)
+				waiter.Since, waiter.ExpiresAt = time.UnixMicro(since).UTC(), time.UnixMicro(expires).UTC()
+				return err
+			}, p.sql.enqueue, request.Resource, request.Owner, request.Attempt, channel, ttl.Microseconds(), most)
+		})
+		if err == nil && !drawn {
+			err = locks.ErrQueueFull
+		}
+		return err != nil || waiter.Number != 0, err
 	})
 	switch {
 	case err != nil:
 		return locks.Waiter{}, err
-	case !drawn:
-		return locks.Waiter{}, locks.ErrQueueFull
-	}
-	p.drawn.add(request, waiter.Number)
-	if most == 0 {
+	case most == 0:
 		return waiter, nil
 	}
 	// Some may have come between the statement's snapshot and the gate. Who has a smaller number was first, so that of any who
@@ -50,31 +51,36 @@ func (p postgres) enqueue(ctx context.Context, request locks.Request, ttl time.D
 	return locks.Waiter{}, locks.ErrQueueFull
 }
 
-// dequeue announces in a statement of its own, when the ticket is gone: whoever frees the resource meanwhile has seen this
-// ticket or the next one.
+// dequeue announces in a statement of its own, when the ticket is gone, whichever it was: of any who leave together, and of
+// who frees the resource meanwhile, each may have told one of the others, and only the last one sees who is left.
 func (p postgres) dequeue(ctx context.Context, resource, owner, attempt string) (next int64, err error) {
-	first := false
+	var number int64
 	err = p.committed(ctx, func(q querier) error {
-		return p.query(ctx, q, 1, func(rows *sql.Rows) error { return rows.Scan(&first) }, p.sql.dequeue, resource, owner, attempt)
+		return p.query(ctx, q, 1, func(rows *sql.Rows) error { return rows.Scan(&number) }, p.sql.dequeue, resource, owner, attempt)
 	})
-	if err != nil {
+	if err != nil || number == 0 {
 		return 0, err
 	}
-	p.drawn.drop(resource, owner, attempt)
-	if !first {
-		return 0, nil
-	}
-	return p.next(ctx, p.db.DB, resource, p.channel)
+	return p.tell(ctx, resource), nil
 }
 
-// freed tells whose turn it is after a release. It is not the release's failure when that cannot be told: who waits looks.
+// freed tells whose turn it is after a release.
 func (p postgres) freed(ctx context.Context, answer *row) {
-	if answer.what != "awaited" {
-		return
+	if answer.what == "awaited" {
+		p.wake(p.tell(ctx, answer.lock.Resource))
 	}
-	if next, err := p.next(ctx, p.db.DB, answer.lock.Resource, p.channel); err == nil {
-		p.wake(next)
+}
+
+// tell announces whose turn it is after what is committed, and returns the ticket, 0 for none. The caller's context may have
+// ended by now, which must not cost the next one its turn; it is no failure when that cannot be told: who waits looks.
+func (p postgres) tell(ctx context.Context, resource string) int64 {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.callLimit)
+	defer cancel()
+	next, err := p.next(ctx, p.db.DB, resource, p.channel)
+	if err != nil {
+		return 0
 	}
+	return next
 }
 
 // next announces the first ticket of a free resource, unless it hears on the channel, and returns it, 0 for none.
@@ -95,7 +101,6 @@ func (p postgres) keep(ctx context.Context, tickets []int64, ttl time.Duration, 
 		if err != nil {
 			return nil, err
 		}
-		p.drawn.only(some, live)
 		kept = append(kept, live...)
 	}
 	return kept, nil
@@ -164,60 +169,4 @@ func (p postgres) announce(ctx context.Context, channel, payload string) error {
 		var told bool
 		return rows.Scan(&told)
 	}, p.sql.announce, channel, payload)
-}
-
-// drawnTickets is which attempts have drawn a ticket here: their acquires begin with the statement for those who wait. Nothing
-// depends on it but the number of statements. It is safe for concurrent use.
-type drawnTickets struct {
-	mu       sync.Mutex
-	numbers  map[attempt]int64
-	attempts map[int64]attempt
-}
-
-// attempt is the identity of a ticket.
-type attempt struct{ resource, owner, attempt string }
-
-func newDrawnTickets() *drawnTickets {
-	return &drawnTickets{numbers: make(map[attempt]int64), attempts: make(map[int64]attempt)}
-}
-
-func (d *drawnTickets) has(r locks.Request) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, ok := d.numbers[attempt{r.Resource, r.Owner, r.Attempt}]
-	return ok
-}
-
-func (d *drawnTickets) add(r locks.Request, number int64) {
-	who := attempt{r.Resource, r.Owner, r.Attempt}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.attempts, d.numbers[who])
-	d.numbers[who], d.attempts[number] = number, who
-}
-
-func (d *drawnTickets) drop(resource, owner, name string) {
-	who := attempt{resource, owner, name}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if number, ok := d.numbers[who]; ok {
-		delete(d.attempts, number)
-		delete(d.numbers, who)
-	}
-}
-
-// only drops those of the tickets that are not live.
-func (d *drawnTickets) only(tickets, live []int64) {
-	alive := make(map[int64]struct{}, len(live))
-	for _, number := range live {
-		alive[number] = struct{}{}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, number := range tickets {
-		if _, ok := alive[number]; !ok {
-			delete(d.numbers, d.attempts[number])
-			delete(d.attempts, number)
-		}
-	}
 }

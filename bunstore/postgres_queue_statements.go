@@ -17,20 +17,29 @@ const postgresHead = `FROM {waiters} WHERE resource = $1::text AND expires_at > 
 // drawn anew in place. most is judged on the snapshot, so that a full queue is refused without a write; who came
 // meanwhile is counted afterwards, see postgresBefore.
 //
-// Answers: number, since, expires_at in µs; no row where the queue is full.
+// The attempt's ticket may be locked by an open transaction which has been granted the resource with it. An insert would
+// wait for that, with the queue's gate shut behind it, so that the ticket's row is tried first (free): a live one is told as
+// it is, one that has ended is busy.
+//
+// Answers: number, since, expires_at in µs; number 0 where the ticket is busy; no row where the queue is full.
 const postgresEnqueue = `
-WITH gate AS MATERIALIZED (
+WITH mine AS MATERIALIZED (
+	SELECT number, since, expires_at FROM {waiters}
+	WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text
+), gate AS MATERIALIZED (
 	SELECT clock_timestamp() AS t FROM pg_advisory_xact_lock({queue gate})
 	WHERE $6::bigint = 0
 		OR $6::bigint > (SELECT count(*) FROM (SELECT 1 FROM {waiters}
 			WHERE resource = $1::text AND expires_at > clock_timestamp() AND (owner <> $2::text OR attempt <> $3::text)
 			LIMIT $6::bigint) AS others)
-		OR EXISTS (SELECT 1 FROM {waiters} WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text
-			AND expires_at > clock_timestamp())
+		OR EXISTS (SELECT 1 FROM mine WHERE expires_at > clock_timestamp())
+), free AS MATERIALIZED (
+	SELECT w.number FROM gate CROSS JOIN {waiters} AS w
+	WHERE w.resource = $1::text AND w.owner = $2::text AND w.attempt = $3::text FOR UPDATE OF w SKIP LOCKED
 ), ins AS (
 	INSERT INTO {waiters} AS w (resource, owner, attempt, channel, since, expires_at)
 	SELECT $1::text, $2::text, $3::text, $4::text, t, t + $5::bigint * interval '1 microsecond'
-	FROM gate WHERE {unhurried}
+	FROM gate WHERE {unhurried} AND (EXISTS (SELECT 1 FROM free) OR NOT EXISTS (SELECT 1 FROM mine))
 	ON CONFLICT (attempt, owner, resource) DO UPDATE SET
 		(number, since, expires_at) = (SELECT CASE WHEN live THEN w.number ELSE excluded.number END,
 			CASE WHEN live THEN w.since ELSE excluded.since END, CASE WHEN live THEN w.expires_at ELSE excluded.expires_at END
@@ -38,19 +47,19 @@ WITH gate AS MATERIALIZED (
 		channel = excluded.channel
 	RETURNING number, since, expires_at
 )
-SELECT number, (extract(epoch FROM since) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint FROM ins`
+SELECT number, (extract(epoch FROM since) * 1000000)::bigint, (extract(epoch FROM expires_at) * 1000000)::bigint
+FROM (SELECT * FROM ins UNION ALL
+	SELECT CASE WHEN expires_at > clock_timestamp() THEN number ELSE 0 END, since, expires_at FROM mine
+	WHERE EXISTS (SELECT 1 FROM gate) AND NOT EXISTS (SELECT 1 FROM ins)) AS answer`
 
 // postgresBefore: $1 resource, $2 number, $3 most. Whether so many live tickets are before the one that was drawn.
 const postgresBefore = `
 SELECT count(*) FROM (SELECT 1 FROM {waiters}
 	WHERE resource = $1::text AND number < $2::bigint AND expires_at > clock_timestamp() LIMIT $3::bigint) AS others`
 
-// postgresDequeue: $1 resource, $2 owner, $3 attempt. Answers: whether the ticket was the first one, or no row.
+// postgresDequeue: $1 resource, $2 owner, $3 attempt. Answers: the number, or no row.
 const postgresDequeue = `
-DELETE FROM {waiters} AS w
-WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text AND {unhurried}
-RETURNING NOT EXISTS (SELECT 1 FROM {waiters} AS b
-	WHERE b.resource = $1::text AND b.number < w.number AND b.expires_at > clock_timestamp())`
+DELETE FROM {waiters} WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text AND {unhurried} RETURNING number`
 
 // postgresNext: $1 resource, $2 the channel that needs no announcement. It tells the first live ticket of a free resource
 // that it has its turn. It runs when what freed the resource is committed, so that it sees who came meanwhile.
@@ -93,15 +102,19 @@ SELECT number FROM live`
 
 // postgresLook: $1 the tickets as JSON. Answers: for each one that is live its number, whether it is the first one and the
 // resource is free, and in µs how long the first one's ticket or, where it is the first, the lease lasts.
+//
+// Each LIMIT keeps a join from being hashed, which would read all tickets there are for the few that are asked for.
 const postgresLook = `
 SELECT asked.number, head.number = asked.number AND l.expires_at IS NULL,
 	coalesce(greatest(1, extract(epoch FROM CASE WHEN head.number = asked.number THEN l.expires_at ELSE head.expires_at END
 		- clock_timestamp()) * 1000000)::bigint, 0)
 FROM json_to_recordset($1::text::json) AS asked(resource text, number bigint)
-JOIN {waiters} AS w ON w.resource = asked.resource AND w.number = asked.number AND w.expires_at > clock_timestamp()
+CROSS JOIN LATERAL (SELECT FROM {waiters}
+	WHERE resource = asked.resource AND number = asked.number AND expires_at > clock_timestamp() LIMIT 1) AS w
 CROSS JOIN LATERAL (SELECT number, expires_at FROM {waiters}
 	WHERE resource = asked.resource AND expires_at > clock_timestamp() ORDER BY number LIMIT 1) AS head
-LEFT JOIN {table} AS l ON l.resource = asked.resource AND l.expires_at > clock_timestamp()`
+LEFT JOIN LATERAL (SELECT expires_at FROM {table}
+	WHERE resource = asked.resource AND expires_at > clock_timestamp() LIMIT 1) AS l ON true`
 
 // postgresWaiters: $1 resource, $2 rows. Answers: how many wait and the first of them, at least one row.
 const postgresWaiters = `

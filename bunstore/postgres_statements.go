@@ -116,7 +116,7 @@ FROM (SELECT * FROM ins UNION ALL SELECT * FROM cur) AS answer`
 
 // postgresAcquireQueued: as postgresAcquire, $6 whether to barge. It is for a resource that somebody waits for: the first
 // live ticket gets it, and whoever holds it already gets it in place. A grant takes the attempt's ticket out of the queue,
-// wherever that stood.
+// wherever that stood, also one that is found again: the attempt may have queued when the grant's answer was lost.
 //
 // cur is the live lease, "own" where it is the same owner's with another attempt, and head whose turn it is, read only
 // when there is no lease.
@@ -142,7 +142,7 @@ WITH gate AS MATERIALIZED (
 	WHERE l.expires_at <= clock_timestamp() OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
 	RETURNING 'granted' AS what, id, owner, token, acquired_at, expires_at, metadata
 ), served AS (
-	DELETE FROM {waiters} AS w USING ins
+	DELETE FROM {waiters} AS w USING (SELECT what FROM ins UNION ALL SELECT what FROM cur WHERE what = 'mine') AS got
 	WHERE w.resource = $1::text AND w.owner = $2::text AND w.attempt = $5::text
 )
 SELECT what, id, $1::text, {columns}

@@ -62,22 +62,21 @@ func (t *postgresTx) acquire(ctx context.Context, request locks.Request) (lock l
 }
 
 func (t *postgresTx) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	renewed, err := t.change(ctx, grant, "renewed", locks.ErrBusy, t.sql.renewTx, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	renewed, _, err := t.change(ctx, grant, "renewed", locks.ErrBusy, t.sql.renewTx, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
 	return renewed.lock, err
 }
 
 func (t *postgresTx) release(ctx context.Context, grant locks.Grant) (next int64, err error) {
-	released, err := t.change(ctx, grant, "released", locks.ErrGuarded, t.sql.releaseTx, grant.Resource, grant.Owner, grant.Token)
-	if err != nil || released.what != "awaited" {
-		return 0, err
-	}
-	// Its own channel too: who waits in this process may come through another store, or after a commit that nobody tells of.
-	return t.next(ctx, t.q, grant.Resource, "")
+	_, next, err = t.change(ctx, grant, "released", locks.ErrGuarded, t.sql.releaseTx, grant.Resource, grant.Owner, grant.Token)
+	return next, err
 }
 
 // change does something to the grant's row, in a savepoint that is undone when it is refused. Where somebody else has the
-// row or its gate it asks again for a while, and then answers busy.
-func (t *postgresTx) change(ctx context.Context, grant locks.Grant, done string, busy error, statement string, args ...any) (changed row, err error) {
+// row or its gate it asks again for a while, and then answers busy. Whose turn it is after a release is announced in the same
+// savepoint: both are done or neither, and an error does not abort the caller's transaction.
+func (t *postgresTx) change(
+	ctx context.Context, grant locks.Grant, done string, busy error, statement string, args ...any,
+) (changed row, next int64, err error) {
 	err = t.shortWait(ctx, busy, grant.Resource, func() (settled bool, err error) {
 		var answer *row
 		isDone := func() bool {
@@ -85,6 +84,11 @@ func (t *postgresTx) change(ctx context.Context, grant locks.Grant, done string,
 		}
 		err = t.undoable(ctx, func() (bool, error) {
 			answer, err = t.one(ctx, t.q, statement, args...)
+			if err == nil && isDone() && answer.what == "awaited" {
+				// Its own channel too: who waits in this process may come through another store, or after a commit that nobody
+				// tells of.
+				next, err = t.next(ctx, t.q, grant.Resource, "")
+			}
 			return err == nil && isDone(), err
 		})
 		switch {
@@ -98,7 +102,7 @@ func (t *postgresTx) change(ctx context.Context, grant locks.Grant, done string,
 		}
 		return t.refusal(ctx, grant, answer)
 	})
-	return changed, err
+	return changed, next, err
 }
 
 // guard is one round trip when it passes, and so in no savepoint: what it takes is taken away with the caller's. Under

@@ -13,7 +13,7 @@ package bunstore
 const postgresGuards = `coalesce(current_setting('rowlease.guards', true), '')`
 
 // postgresAcquireTx: as postgresAcquireQueued, but without a commit of its own, and "guarded" where this transaction guards
-// the resource.
+// the resource. Under the levels with a snapshot the queue is the snapshot's too.
 const postgresAcquireTx = `
 WITH own AS MATERIALIZED (
 	SELECT position(' ' || {gate} || ' ' IN {guards}) > 0 AS guarded
@@ -38,7 +38,7 @@ WITH own AS MATERIALIZED (
 	WHERE l.expires_at <= clock_timestamp() OR (l.owner = excluded.owner AND l.attempt <> excluded.attempt)
 	RETURNING 'granted' AS what, id, owner, token, acquired_at, expires_at, metadata
 ), served AS (
-	DELETE FROM {waiters} AS w USING ins
+	DELETE FROM {waiters} AS w USING (SELECT what FROM ins UNION ALL SELECT what FROM cur WHERE what = 'mine') AS got
 	WHERE w.resource = $1::text AND w.owner = $2::text AND w.attempt = $5::text
 )
 SELECT what, id, $1::text, {columns}

@@ -31,7 +31,11 @@ func (s *Store) Enqueue(ctx context.Context, request locks.Request, most int) (l
 	if err := request.Validate(); err != nil {
 		return nil, err
 	}
-	return s.front.Enqueue(ctx, request, most)
+	place, err := s.front.Enqueue(ctx, request, most)
+	if p, ok := s.engine.(postgres); ok && err == nil {
+		return p.waiting.add(request, place), nil
+	}
+	return place, err
 }
 
 // Waiters implements [locks.Queuer].

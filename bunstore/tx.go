@@ -84,7 +84,8 @@ func (t *Tx) Unwrap() bun.IDB {
 	return t.IDB
 }
 
-// Acquire implements [locks.Tx]. It runs in a savepoint of its own, which is undone when it is refused.
+// Acquire implements [locks.Tx]. It runs in a savepoint of its own, which is undone when it is refused. Under REPEATABLE READ
+// and SERIALIZABLE the transaction sees the resource's queue, too, as it was at its snapshot, and can overtake who came since.
 func (t *Tx) Acquire(ctx context.Context, request locks.Request) (lock locks.Lock, err error) {
 	err = t.do(ctx, "acquire", request.Validate(), true, func(ctx context.Context) error {
 		lock, err = t.engine.acquire(ctx, request)
@@ -112,7 +113,8 @@ func (t *Tx) Renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (l
 	return lock, nil
 }
 
-// Release implements [locks.Tx].
+// Release implements [locks.Tx]. Who waits is told at the commit; who comes between this call and the commit, or under
+// REPEATABLE READ and SERIALIZABLE since the snapshot, is not, and finds out by looking, see [WithPoll].
 func (t *Tx) Release(ctx context.Context, grant locks.Grant) error {
 	var next int64
 	err := t.do(ctx, "release", grant.ValidateExact(), true, func(ctx context.Context) (err error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -306,56 +305,4 @@ func TestQueueAnnouncesOnlyToWhoeverHasTheTurn(t *testing.T) {
 			t.Errorf("heard %q, want the third ticket", got)
 		}
 	})
-}
-
-// A plan that was cached while the queue was empty stays good for ten thousand.
-func TestQueueOfTenThousandIsReadByItsHead(t *testing.T) {
-	t.Parallel()
-	db := open(t, "pgx", migrated(t, postgres.Shared(t)))
-	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	run := func(statement string) {
-		t.Helper()
-		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
-	}
-	run("VACUUM ANALYZE distributed_lock_waiters")
-	run("SET plan_cache_mode = force_generic_plan")
-	run(`PREPARE head(text) AS SELECT number, channel FROM distributed_lock_waiters
-		WHERE resource = $1 AND expires_at > clock_timestamp() ORDER BY number LIMIT 1`)
-	run("EXECUTE head('r')")
-	run(`INSERT INTO distributed_lock_waiters (resource, owner, attempt, channel, since, expires_at)
-		SELECT 'r', 'w', i::text, 'there', clock_timestamp(), clock_timestamp() + interval '1 hour' FROM generate_series(1, 10000) AS i`)
-	for _, analyzed := range []bool{false, true} {
-		if analyzed {
-			run("ANALYZE distributed_lock_waiters")
-		}
-		for _, resource := range []string{"r", "nobody's"} {
-			rows, err := conn.QueryContext(t.Context(), `EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) EXECUTE head('`+strings.ReplaceAll(resource, "'", "''")+`')`)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var plan []string
-			for rows.Next() {
-				var line string
-				if err := rows.Scan(&line); err != nil {
-					t.Fatal(err)
-				}
-				plan = append(plan, line)
-			}
-			if err := rows.Err(); err != nil {
-				t.Fatal(err)
-			}
-			rows.Close() //nolint:sqlclosecheck // in a loop
-			text := strings.Join(plan, "\n")
-			if strings.Contains(text, "Seq Scan") || strings.Contains(text, "Sort") || !strings.Contains(text, "Index Scan") ||
-				strings.Contains(text, "rows=10000") || strings.Contains(text, "Rows Removed") {
-				t.Errorf("analyzed %t, %q:\n%s", analyzed, resource, text)
-			}
-		}
-	}
 }
