@@ -122,8 +122,10 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = `+c.
 	if err := c.postgresIndexes(ctx, q); err != nil {
 		return false, err
 	}
-	if err := c.postgresWaiters(ctx, q); err != nil {
-		return false, err
+	for _, p := range c.table.parts() {
+		if err := c.postgresPart(ctx, q, p); err != nil {
+			return false, err
+		}
 	}
 	return true, c.postgresSequence(ctx, q, schema, strings.Contains(denied, "SELECT"))
 }

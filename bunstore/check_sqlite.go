@@ -117,8 +117,10 @@ func (c *checker) sqliteTable(ctx context.Context, q rawQuerier) error {
 	if err := c.sqliteIndexes(ctx, q); err != nil {
 		return err
 	}
-	if err := c.sqliteWaiters(ctx, q); err != nil {
-		return err
+	for _, p := range c.table.parts() {
+		if err := c.sqlitePart(ctx, q, p); err != nil {
+			return err
+		}
 	}
 	if _, ok := tables[leases+"_tokens"]; !ok {
 		c.problem("the table %s is missing, tokens would come again: run the migrations, then set its row's last to a number "+
@@ -131,6 +133,13 @@ func (c *checker) sqliteTable(ctx context.Context, q rawQuerier) error {
 		if triggers[leases+trigger] != table {
 			c.problem("the trigger %s is missing, tokens could come again: run the migrations' up again (it adds what is missing)",
 				c.table.relation(trigger))
+		}
+	}
+	shares := asciiLower(c.table.shares())
+	for _, trigger := range []string{sqliteTokenInserted, sqliteTokenUpdated} {
+		if _, ok := tables[shares]; ok && triggers[shares+trigger] != shares {
+			c.problem("the trigger %s is missing, tokens could come again: run the migrations' up again (it adds what is missing)",
+				table{schema: c.table.schema, name: c.table.shares()}.relation(trigger))
 		}
 	}
 	return c.sqliteTokens(ctx, q)

@@ -86,7 +86,7 @@ func ExampleRegisterMigrations() {
 	group, err := migrator.Migrate(ctx)
 	fmt.Println(len(group.Migrations), "migrations,", err)
 	// Output:
-	// 3 migrations, <nil>
+	// 4 migrations, <nil>
 }
 
 func ExampleStore_Check() {

@@ -31,7 +31,7 @@ func (o migrationOption) applyMigration(c *migrationConfig) error { return o(c) 
 
 // WithMigrationID gives the migrations another dated id, 1 to 14 digits, to put them where they belong among the host's:
 // after the one that makes the schema, say. All of them get it, and differ by what follows the table's name:
-// "<id>_distributed_locks", "<id>_distributed_locks_waiters". bun runs a set in the order of its names. The default is
+// "<id>_distributed_locks", "<id>_distributed_locks_waiters", and so on. bun runs a set in the order of its names. The default is
 // one date for each, from 20261130000001 on. Once applied somewhere the id must stay: under another one they run again
 // (which does no harm).
 func WithMigrationID(id string) MigrationOption {
@@ -72,7 +72,7 @@ type step struct {
 type script struct{ up, down []string }
 
 // steps is every migration there is, in order. What was released is never changed, only added to.
-var steps = []step{leaseTable, waiterTable}
+var steps = []step{leaseTable, waiterTable, shareTable}
 
 // name is what bun knows the step by. The table is part of it, so that two tables fit into one host's set, and so that
 // no file of the host, whose names are digits alone, can be the same.

@@ -57,9 +57,9 @@ func TestRegisterMigrationsIntoAHostsSet(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := []string{
-				"1_more_locks_lease_table", "1_more_locks_waiters_waiter_table", "20200101000000_first", "20261130000001_same",
+				"1_more_locks_lease_table", "1_more_locks_shares_share_table", "1_more_locks_waiters_waiter_table", "20200101000000_first", "20261130000001_same",
 				"20261130000001_distributed_locks_lease_table", "20261130000002_distributed_locks_waiters_waiter_table",
-				"20990101000000_last",
+				"20261130000003_distributed_locks_shares_share_table", "20990101000000_last",
 			}
 			for round := range 2 {
 				hooked = nil

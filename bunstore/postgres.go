@@ -49,7 +49,7 @@ func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Loc
 			return locks.Lock{}, locks.Held(request.Resource, nil)
 		case !answer.live(): // over before it was told, a grant after a wait or a holder just now: ask again
 		case answer.what == "held":
-			return locks.Lock{}, locks.Held(request.Resource, &answer.lock)
+			return locks.Lock{}, p.heldBy(ctx, p.db.DB, request, &answer.lock)
 		default:
 			return answer.lock, nil
 		}
@@ -58,22 +58,34 @@ func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Loc
 }
 
 func (p postgres) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	return p.change(ctx, grant, "renewed", locks.ErrBusy, p.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	return p.change(ctx, grant, "renewed", locks.ErrBusy, p.sql.renew, p.sql.shareRenew,
+		grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
 }
 
 func (p postgres) release(ctx context.Context, grant locks.Grant) error {
-	lock, err := p.change(ctx, grant, "released", locks.ErrGuarded, p.sql.release, grant.Resource, grant.Owner, grant.Token)
+	lock, err := p.change(ctx, grant, "released", locks.ErrGuarded, p.sql.release, p.sql.shareRelease,
+		grant.Resource, grant.Owner, grant.Token)
 	if err == nil && lock.Remaining <= 0 {
 		err = locks.Refuse(grant, &lock, false)
 	}
 	return err
 }
 
-// change runs a statement that does something to the grant or answers with the row that it saw. Where an open transaction
-// has the row or its gate it asks again for a while, and then answers busy.
-func (p postgres) change(ctx context.Context, grant locks.Grant, done string, busy error, statement string, args ...any) (lock locks.Lock, err error) {
+// change runs a statement that does something to the grant or answers with the row that it saw; where that is a group's, the
+// one for shares. Where an open transaction has the row or its gate it asks again for a while, and then answers busy.
+func (p postgres) change(
+	ctx context.Context, grant locks.Grant, done string, busy error, statement, onShare string, args ...any,
+) (lock locks.Lock, err error) {
 	err = p.shortWait(ctx, busy, grant.Resource, func() (settled bool, err error) {
 		answer, err := p.ask(ctx, statement, args...)
+		if err == nil && answer != nil && answer.lock.Owner == "" {
+			group := answer
+			if answer, err = p.askShares(ctx, grant.Resource, onShare, args...); err == nil && answer == nil {
+				answer = group
+			} else if answer != nil {
+				answer.lock.Slots = group.lock.Slots
+			}
+		}
 		switch {
 		case err != nil:
 			return true, err
@@ -93,6 +105,9 @@ func (p postgres) change(ctx context.Context, grant locks.Grant, done string, bu
 func (p postgres) releaseAttempt(ctx context.Context, resource, owner, attempt string) error {
 	return p.shortWait(ctx, locks.ErrGuarded, resource, func() (settled bool, err error) {
 		answer, err := p.ask(ctx, p.sql.releaseAttempt, resource, owner, attempt)
+		if err == nil && answer == nil {
+			answer, err = p.releaseShareAttempt(ctx, resource, owner, attempt)
+		}
 		switch {
 		case err != nil:
 			return true, err
@@ -127,7 +142,13 @@ func (p postgres) purge(ctx context.Context, limit int) (n int, err error) {
 		n, err = p.count(ctx, q, p.sql.purge, limit)
 		return err
 	})
-	return n, err
+	if err != nil {
+		return n, err
+	}
+	return n, p.committed(ctx, func(q querier) error {
+		_, err := p.count(ctx, q, p.sql.purgeShares, limit)
+		return err
+	})
 }
 
 func (p postgres) forceRelease(ctx context.Context, resource string, token int64) (lock locks.Lock, err error) {
@@ -142,10 +163,13 @@ func (p postgres) forceRelease(ctx context.Context, resource string, token int64
 			lock = answer.lock
 			p.freed(ctx, answer)
 			return true, nil
-		case answer.lock.Token != token:
-			return true, anotherGrant(resource, token)
+		case answer.lock.Token == token:
+			return false, nil
+		case answer.lock.Owner == "":
+			lock, settled, err = p.forceReleaseShare(ctx, resource, token, answer.lock.Slots)
+			return settled, err
 		}
-		return false, nil
+		return true, anotherGrant(resource, token)
 	})
 	return lock, err
 }

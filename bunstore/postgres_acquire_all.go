@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/rowlease/rowlease/locks"
 )
@@ -21,7 +22,8 @@ func (p postgres) acquireAll(ctx context.Context, requests []locks.Request) ([]l
 		case err != nil:
 			return nil, err
 		case answer.held != nil:
-			return nil, locks.Held(answer.held.lock.Resource, &answer.held.lock)
+			asked := slices.IndexFunc(requests, func(r locks.Request) bool { return r.Resource == answer.held.lock.Resource })
+			return nil, p.heldBy(ctx, p.db.DB, requests[asked], &answer.held.lock)
 		case answer.over:
 		case answer.refused != "" && ask == 0: // a new snapshot mostly tells who
 		case answer.refused != "":

@@ -128,24 +128,21 @@ func (p postgres) look(ctx context.Context, tickets []waitqueue.Ticket) ([]waitq
 		Resource string `json:"resource"`
 		Number   int64  `json:"number"`
 	}
-	asked := make([]ticket, len(tickets))
-	for i, t := range tickets {
-		asked[i] = ticket(t)
+	var alone []ticket
+	var shares []waitqueue.Ticket
+	for _, t := range tickets {
+		if t.Slots == 0 {
+			alone = append(alone, ticket{t.Resource, t.Number})
+		} else {
+			shares = append(shares, t)
+		}
 	}
-	text, err := json.Marshal(asked)
+	sights, err := p.sights(ctx, len(alone), p.sql.look, alone)
 	if err != nil {
 		return nil, err
 	}
-	sights := make([]waitqueue.Sight, 0, len(tickets))
-	err = p.query(ctx, p.db.DB, len(tickets), func(rows *sql.Rows) error {
-		var sight waitqueue.Sight
-		var after int64
-		err := rows.Scan(&sight.Number, &sight.Turn, &after)
-		sight.After = time.Duration(after) * time.Microsecond
-		sights = append(sights, sight)
-		return err
-	}, p.sql.look, string(text))
-	return sights, err
+	more, err := p.lookAtShares(ctx, shares)
+	return append(sights, more...), err
 }
 
 func (p postgres) waiters(ctx context.Context, resource string, limit int) (queue locks.Queue, err error) {

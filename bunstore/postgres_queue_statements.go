@@ -61,14 +61,14 @@ SELECT count(*) FROM (SELECT 1 FROM {waiters}
 const postgresDequeue = `
 DELETE FROM {waiters} WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text AND {unhurried} RETURNING number`
 
-// postgresNext: $1 resource, $2 the channel that needs no announcement. It tells the first live ticket of a free resource
-// that it has its turn. It runs when what freed the resource is committed, so that it sees who came meanwhile.
+// postgresNext: $1 resource, $2 the channel that needs no announcement. It tells the first live ticket of a resource that is
+// free, or shared by those whom it may join, that it has its turn. It runs when what freed the resource is committed, so that it sees who came meanwhile.
 //
 // Answers: the number, or no row.
 const postgresNext = `
 SELECT CASE WHEN channel IN ('', $2::text) OR pg_notify(channel, number::text) IS NOT NULL THEN number ELSE number END
 FROM (SELECT number, channel ` + postgresHead + `) AS head
-WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource = $1::text AND expires_at > clock_timestamp())`
+WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource = $1::text AND owner <> '' AND expires_at > clock_timestamp())`
 
 // postgresKeep: $1 the numbers as a JSON array, $2 ticket TTL in µs, $3 channel.
 //

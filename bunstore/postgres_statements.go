@@ -13,19 +13,31 @@ type postgresStatements struct {
 
 	// In a caller's transaction.
 	acquireTx, claim, renewTx, releaseTx, guard, probe string
+
+	// On shares.
+	shareGate, shareStood, shareBegin, shareJoin, shareRenew, shareRelease, shareReleaseAttempt, shareForceRelease, shareSeen, shareOf, shareOwned, holders, shareLook, purgeShares string
+	shareGuard, shareProbe                                                                                                                                                          string
 }
 
 func newPostgresStatements(t table) postgresStatements {
 	gate := func(resource, relation string) string {
 		return "hashtextextended(" + resource + " COLLATE \"C\", " + quoteLiteral(relation) + "::regclass::oid::bigint)"
 	}
+	gateOfShare := func(owner, resource string) string {
+		return "hashtextextended(" + owner + " COLLATE \"C\", " + gate(resource, t.sharesQuoted()) + ")"
+	}
 	text := strings.NewReplacer(
 		"{table}", t.quoted(),
 		"{sequence}", quoteLiteral(t.sequenceQuoted()),
 		"{waiters}", t.waitersQuoted(),
+		"{shares}", t.sharesQuoted(),
 		"{gate}", gate("$1::text", t.quoted()),
 		"{gate of wanted}", gate("wanted.resource", t.quoted()),
 		"{queue gate}", gate("$1::text", t.waitersQuoted()),
+		"{share gate}", gate("$1::text", t.sharesQuoted()),
+		"{gate of share}", gateOfShare("$2::text", "$1::text"),
+		"{gate of s}", gateOfShare("s.owner", "$1::text"),
+		"{gate of any share}", gateOfShare("s.owner", "s.resource"),
 		"{unhurried}", unhurried,
 		"{released}", strings.ReplaceAll(postgresReleased, "{waiters}", t.waitersQuoted()),
 		"{durable}", durable,
@@ -59,6 +71,23 @@ func newPostgresStatements(t table) postgresStatements {
 		releaseTx: text.Replace(postgresReleaseTx),
 		guard:     text.Replace(postgresGuard),
 		probe:     text.Replace(postgresProbe),
+
+		shareGate:           text.Replace(postgresShareGate),
+		shareStood:          text.Replace(postgresShareStood),
+		shareBegin:          text.Replace(postgresShareBegin),
+		shareJoin:           text.Replace(postgresShareJoin),
+		shareRenew:          text.Replace(postgresShareRenew),
+		shareRelease:        text.Replace(postgresShareRelease),
+		shareReleaseAttempt: text.Replace(postgresShareReleaseAttempt),
+		shareOf:             text.Replace(postgresShareOf),
+		shareOwned:          text.Replace(postgresShareOwned),
+		holders:             text.Replace(postgresHolders),
+		shareForceRelease:   text.Replace(postgresShareForceRelease),
+		shareSeen:           text.Replace(postgresShareRow),
+		purgeShares:         text.Replace(postgresPurgeShares),
+		shareLook:           text.Replace(postgresShareLook),
+		shareGuard:          text.Replace(postgresShareGuard),
+		shareProbe:          text.Replace(postgresShareProbe),
 	}
 }
 
@@ -161,7 +190,7 @@ const postgresRenew = `
 WITH seen AS MATERIALIZED (
 	SELECT id, owner, token, acquired_at, expires_at, metadata FROM {table} WHERE resource = $1::text
 ), cur AS MATERIALIZED (
-	SELECT id, owner, token, expires_at FROM {table} WHERE resource = $1::text FOR NO KEY UPDATE SKIP LOCKED
+	SELECT id, owner, token, expires_at FROM {table} WHERE resource = $1::text AND owner = $2::text FOR NO KEY UPDATE SKIP LOCKED
 ), upd AS (
 	UPDATE {table} AS l SET expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
 	FROM cur
@@ -247,6 +276,19 @@ WITH ended AS MATERIALIZED (
 	SELECT number FROM {waiters} WHERE expires_at <= clock_timestamp() LIMIT $1::bigint FOR UPDATE SKIP LOCKED
 ), tickets AS (
 	DELETE FROM {waiters} AS w USING dead WHERE w.number = dead.number AND w.expires_at <= clock_timestamp()
+)
+SELECT count(*) FROM del`
+
+// postgresPurgeShares: $1 rows. Ended shares, but for those that a transaction guards: their gates are shut. An acquire is refused
+// while such a gate is tried here, and the server has room for so many gates only; so there are few at a time, and the commit
+// does not wait for the disk.
+const postgresPurgeShares = `
+WITH ended AS MATERIALIZED (
+	SELECT id FROM {shares} WHERE expires_at <= clock_timestamp() LIMIT least($1::bigint, 1000) FOR UPDATE SKIP LOCKED
+), del AS (
+	DELETE FROM {shares} AS s USING ended
+	WHERE s.id = ended.id AND s.expires_at <= clock_timestamp() AND {unhurried} AND pg_try_advisory_xact_lock({gate of any share})
+	RETURNING 1
 )
 SELECT count(*) FROM del`
 

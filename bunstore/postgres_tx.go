@@ -53,7 +53,7 @@ func (t *postgresTx) acquire(ctx context.Context, request locks.Request) (lock l
 			return lock, fmt.Errorf("%w: this transaction guards the lease of %q, and cannot acquire it", locks.ErrGuarded, request.Resource)
 		case !answer.live(): // over before it was told
 		case answer.what == "held":
-			return lock, locks.Held(request.Resource, &answer.lock)
+			return lock, t.heldBy(ctx, t.q, request, &answer.lock)
 		default:
 			return answer.lock, nil
 		}
@@ -99,8 +99,18 @@ func (t *postgresTx) change(
 		case isDone():
 			changed = *answer
 			return true, nil
+		case answer != nil && answer.lock.Owner == "":
+			share, err := t.one(ctx, t.q, t.sql.shareSeen, grant.Resource, grant.Owner)
+			switch {
+			case err != nil:
+				return true, err
+			case share != nil && locks.Refuse(grant, &share.lock, share.live()) == nil:
+				return true, errShareInTx()
+			case share != nil:
+				return t.refusal(ctx, grant, share, t.sql.shareProbe, grant.Resource, grant.Owner)
+			}
 		}
-		return t.refusal(ctx, grant, answer)
+		return t.refusal(ctx, grant, answer, t.sql.probe, grant.Resource)
 	})
 	return changed, next, err
 }
@@ -114,6 +124,14 @@ func (t *postgresTx) guard(ctx context.Context, grant locks.Grant) error {
 	}
 	return t.shortWait(ctx, locks.ErrBusy, grant.Resource, func() (settled bool, err error) {
 		answer, err := t.one(ctx, t.q, t.sql.guard, grant.Resource, grant.Owner, grant.Token)
+		probe, asked := t.sql.probe, []any{grant.Resource}
+		if err == nil && answer != nil && answer.lock.Owner == "" {
+			group := answer
+			if answer, err = t.one(ctx, t.q, t.sql.shareGuard, grant.Resource, grant.Owner, grant.Token); answer == nil {
+				answer = group
+			}
+			probe, asked = t.sql.shareProbe, append(asked, grant.Owner)
+		}
 		switch {
 		case dberror.IsSQLState(err, dberror.SerializationFailure):
 			return true, stale(err)
@@ -122,13 +140,13 @@ func (t *postgresTx) guard(ctx context.Context, grant locks.Grant) error {
 		case answer != nil && answer.what == "guarded":
 			return true, nil
 		}
-		return t.refusal(ctx, grant, answer)
+		return t.refusal(ctx, grant, answer, probe, asked...)
 	})
 }
 
 // refusal finds why the grant was refused, seen being the row as the transaction sees it. It is not settled when the grant
 // is current after all: then somebody had the row or its gate just then.
-func (t *postgresTx) refusal(ctx context.Context, grant locks.Grant, seen *row) (settled bool, err error) {
+func (t *postgresTx) refusal(ctx context.Context, grant locks.Grant, seen *row, probe string, asked ...any) (settled bool, err error) {
 	var lock *locks.Lock
 	live := false
 	if seen != nil {
@@ -152,7 +170,7 @@ func (t *postgresTx) refusal(ctx context.Context, grant locks.Grant, seen *row) 
 		if err := t.exec(ctx, postgresProbeLimit); err != nil {
 			return false, err
 		}
-		return false, t.query(ctx, t.q, 1, func(rows *sql.Rows) error { return rows.Scan(&open) }, t.sql.probe, grant.Resource)
+		return false, t.query(ctx, t.q, 1, func(rows *sql.Rows) error { return rows.Scan(&open) }, probe, asked...)
 	})
 	switch {
 	case err == nil && open:

@@ -2,6 +2,7 @@ package bunstore
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/rowlease/rowlease/locks"
@@ -84,4 +85,12 @@ func (b backend) Announce(ctx context.Context, channel, payload string) error {
 	ctx, cancel := b.store.bound(ctx)
 	defer cancel()
 	return b.store.fault(ctx, "announce", b.store.engine.announce(ctx, channel, payload))
+}
+
+// scanSight reads a row that tells how a ticket stands: its number, whether it is its turn, and the time in µs.
+func scanSight(rows *sql.Rows) (sight waitqueue.Sight, err error) {
+	var after int64
+	err = rows.Scan(&sight.Number, &sight.Turn, &after)
+	sight.After = time.Duration(after) * time.Microsecond
+	return sight, err
 }

@@ -22,7 +22,7 @@ type Row struct {
 
 	ID         int64           `bun:"id,pk,autoincrement"`
 	Resource   string          `bun:"resource,notnull,unique"`
-	Owner      string          `bun:"owner,notnull"`
+	Owner      string          `bun:"owner,notnull"` // "" for a group of those who share it
 	Token      int64           `bun:"token,notnull,unique"`
 	Attempt    string          `bun:"attempt,notnull"`
 	AcquiredAt Instant         `bun:"acquired_at,notnull"`

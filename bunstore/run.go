@@ -67,7 +67,7 @@ func (r runner) query(ctx context.Context, q querier, most int, scan func(*sql.R
 // row is one answer of a statement. All statements that tell of a lease answer in these columns: what (a word of the
 // statement's, on SQLite the attempt), id, resource,
 // owner, token, acquired_at, expires_at, remaining, metadata; times in microseconds, so that no session's time zone and
-// no driver's time type has a say.
+// no driver's time type has a say. One that has no owner is a group's.
 type row struct {
 	what string
 	lock locks.Lock
@@ -84,7 +84,10 @@ func (r *row) scan(rows *sql.Rows) error {
 	}
 	l.AcquiredAt, l.ExpiresAt = time.UnixMicro(acquired).UTC(), time.UnixMicro(expires).UTC()
 	l.Remaining = time.Duration(remaining) * time.Microsecond
-	if metadata.Valid {
+	switch {
+	case l.Owner == "":
+		l.Slots = slotsOf(metadata.String)
+	case metadata.Valid:
 		l.Metadata = json.RawMessage(metadata.String)
 	}
 	return nil

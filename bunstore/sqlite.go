@@ -38,8 +38,14 @@ type sqliteHandle interface {
 }
 
 func (s sqlite) acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
-	lock, _, err := s.acquireOn(ctx, s, request)
-	return lock, err
+	lock, mine, err := s.acquireOn(ctx, s, request)
+	if err == nil && mine {
+		err = s.servedBefore(ctx, request)
+	}
+	if err != nil {
+		return locks.Lock{}, err
+	}
+	return lock, nil
 }
 
 // acquireOn reads first, and refuses on what it read: an upsert takes the write lock even to be refused. Mine tells that the
@@ -86,21 +92,30 @@ func (s sqlite) acquireOn(ctx context.Context, on sqliteHandle, request locks.Re
 }
 
 func (s sqlite) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	answer, err := s.change(ctx, s.ask, grant, s.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	args := []any{grant.Resource, grant.Owner, grant.Token, ttl.Microseconds()}
+	answer, err := s.change(ctx, s.ask, grant, func(ctx context.Context) (*row, error) {
+		return s.changeShare(ctx, grant.Resource, s.sql.shareRenew, args...)
+	}, s.sql.renew, args...)
 	return answer.lock, err
 }
 
 func (s sqlite) release(ctx context.Context, grant locks.Grant) error {
-	answer, err := s.change(ctx, s.ask, grant, s.sql.release, grant.Resource, grant.Owner, grant.Token)
+	args := []any{grant.Resource, grant.Owner, grant.Token}
+	answer, err := s.change(ctx, s.ask, grant, func(ctx context.Context) (*row, error) {
+		return s.changeShare(ctx, grant.Resource, s.sql.shareRelease, args...)
+	}, s.sql.release, args...)
 	if err == nil {
 		s.freed(ctx, answer)
 	}
 	return err
 }
 
-// change runs a statement that does something to the grant, and finds the reason where it did nothing. It writes first:
-// in a transaction what it reads afterwards is the present, since with the write lock there is no other.
-func (s sqlite) change(ctx context.Context, ask asker, grant locks.Grant, statement string, args ...any) (row, error) {
+// change runs a statement that does something to the grant, or onShare where the resource is a group's, and finds the reason
+// where it did nothing. It writes first: in a transaction what it reads afterwards is the present, since with the write
+// lock there is no other.
+func (s sqlite) change(
+	ctx context.Context, ask asker, grant locks.Grant, onShare func(context.Context) (*row, error), statement string, args ...any,
+) (row, error) {
 	for range maxAsks {
 		answer, err := ask(ctx, statement, args...)
 		if err != nil {
@@ -115,6 +130,21 @@ func (s sqlite) change(ctx context.Context, ask asker, grant locks.Grant, statem
 		if answer == nil {
 			return row{}, locks.Refuse(grant, nil, false)
 		}
+		if group := answer; group.lock.Owner == "" {
+			if answer, err = onShare(ctx); err != nil {
+				return row{}, err
+			}
+			if answer != nil {
+				answer.lock.Slots = group.lock.Slots
+				return *answer, nil
+			}
+			if answer, err = ask(ctx, s.sql.shareRow, grant.Resource, grant.Owner); err != nil {
+				return row{}, err
+			}
+			if answer == nil {
+				answer = group
+			}
+		}
 		if err := locks.Refuse(grant, &answer.lock, answer.live()); err != nil {
 			return row{}, err
 		}
@@ -127,11 +157,17 @@ func (s sqlite) releaseAttempt(ctx context.Context, resource, owner, attempt str
 	switch {
 	case err != nil:
 		return err
-	case answer == nil:
-		return locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
+	case answer != nil:
+		s.freed(ctx, *answer)
+		return nil
 	}
-	s.freed(ctx, *answer)
-	return nil
+	if answer, err = s.ask(ctx, s.sql.shareRow, resource, owner); err == nil && answer != nil {
+		answer, err = s.changeShare(ctx, resource, s.sql.shareReleaseAttempt, resource, owner, attempt)
+	}
+	if err == nil && answer == nil {
+		err = locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)
+	}
+	return err
 }
 
 func (s sqlite) get(ctx context.Context, resource string) (locks.Lock, error) {
@@ -153,7 +189,7 @@ func (s sqlite) list(ctx context.Context, query locks.ListQuery) (page locks.Pag
 	return page, err
 }
 
-// purge takes out as many dead tickets, too, which are not counted.
+// purge takes out as many dead tickets and ended shares, too, which are not counted.
 func (s sqlite) purge(ctx context.Context, limit int) (n int, err error) {
 	err = s.unlessBusy(ctx, func(ctx context.Context, q querier) error {
 		n = 0
@@ -162,9 +198,15 @@ func (s sqlite) purge(ctx context.Context, limit int) (n int, err error) {
 	if err != nil {
 		return n, err
 	}
-	return n, s.unlessBusy(ctx, func(ctx context.Context, q querier) error {
-		return s.query(ctx, q, 1, func(*sql.Rows) error { return nil }, s.sql.purgeTickets, limit)
-	})
+	for _, statement := range []string{s.sql.purgeTickets, s.sql.purgeShares} {
+		err := s.unlessBusy(ctx, func(ctx context.Context, q querier) error {
+			return s.query(ctx, q, limit+1, func(*sql.Rows) error { return nil }, statement, limit)
+		})
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 func (s sqlite) forceRelease(ctx context.Context, resource string, token int64) (locks.Lock, error) {
@@ -182,9 +224,19 @@ func (s sqlite) forceRelease(ctx context.Context, resource string, token int64) 
 			return locks.Lock{}, err
 		case answer == nil:
 			return locks.Lock{}, locks.ErrNotFound
-		case answer.lock.Token != token:
-			return locks.Lock{}, anotherGrant(resource, token)
+		case answer.lock.Token == token: // it is a new one, or was renewed
+			continue
+		case answer.lock.Owner == "":
+			slots := answer.lock.Slots
+			if answer, err = s.changeShare(ctx, resource, s.sql.shareReleaseToken, resource, token); err != nil {
+				return locks.Lock{}, err
+			}
+			if answer != nil {
+				answer.lock.Slots = slots
+				return answer.lock, nil
+			}
 		}
+		return locks.Lock{}, anotherGrant(resource, token)
 	}
 	return locks.Lock{}, unsettled(resource)
 }

@@ -36,7 +36,7 @@ func (s sqlite) settle(ctx context.Context, q querier, stood sqliteStood, reques
 	if lease := stood.lease; lease != nil && lease.live() {
 		switch {
 		case lease.lock.Owner != request.Owner:
-			return nil, locks.Held(request.Resource, &lease.lock)
+			return nil, s.heldBy(ctx, q, request, &lease.lock)
 		case lease.what == request.Attempt: // this very attempt's own
 			return &lease.lock, nil
 		}
@@ -89,6 +89,23 @@ func (s sqlite) grantQueued(ctx context.Context, q querier, request locks.Reques
 		return nil, err
 	}
 	return answer, nil
+}
+
+// servedBefore takes out the ticket of an attempt that had been granted already when it drew it, as a retry can.
+func (s sqlite) servedBefore(ctx context.Context, request locks.Request) error {
+	has := false
+	err := s.unlessBusy(ctx, func(ctx context.Context, q querier) (err error) {
+		has, err = s.place(ctx, q, request, 0, new(locks.Waiter))
+		return err
+	})
+	if err != nil || !has {
+		return err
+	}
+	next, err := s.dequeue(ctx, request.Resource, request.Owner, request.Attempt)
+	if err == nil {
+		s.wake(next)
+	}
+	return err
 }
 
 // freed tells whose turn it is after a release. It is not the release's failure when that cannot be told: who waits looks.
@@ -204,7 +221,19 @@ func (s sqlite) keep(ctx context.Context, tickets []int64, ttl time.Duration, ch
 
 func (s sqlite) look(ctx context.Context, tickets []waitqueue.Ticket) ([]waitqueue.Sight, error) {
 	sights := make([]waitqueue.Sight, 0, len(tickets))
-	for some := range slices.Chunk(tickets, sqliteAtOnce) {
+	alone := make([]waitqueue.Ticket, 0, len(tickets))
+	for _, ticket := range tickets {
+		if ticket.Slots == 0 {
+			alone = append(alone, ticket)
+			continue
+		}
+		seen, err := s.lookAtShare(ctx, ticket)
+		if err != nil {
+			return nil, err
+		}
+		sights = append(sights, seen...)
+	}
+	for some := range slices.Chunk(alone, sqliteAtOnce) {
 		numbers := make([]int64, len(some))
 		for i, ticket := range some {
 			numbers[i] = ticket.Number
@@ -214,10 +243,7 @@ func (s sqlite) look(ctx context.Context, tickets []waitqueue.Ticket) ([]waitque
 		err := s.unlessBusy(ctx, func(ctx context.Context, q querier) error {
 			sights = sights[:before]
 			return s.query(ctx, q, len(some), func(rows *sql.Rows) error {
-				var sight waitqueue.Sight
-				var after int64
-				err := rows.Scan(&sight.Number, &sight.Turn, &after)
-				sight.After = time.Duration(after) * time.Microsecond
+				sight, err := scanSight(rows)
 				sights = append(sights, sight)
 				return err
 			}, statement, args...)

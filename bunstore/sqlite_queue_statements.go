@@ -12,10 +12,13 @@ const sqliteFirst = `FROM {waiters} WHERE resource = ?1 AND expires_at > {now} O
 const sqliteHead = `
 SELECT attempt, number, resource, owner, 0, since, expires_at, expires_at - {now}, NULL ` + sqliteFirst
 
-// sqliteNext: ?1 resource. Whose turn it is, if it is free.
+// sqliteNext: ?1 resource. Whose turn it is, if it is free, or shared by those whom it may join.
 const sqliteNext = `
 SELECT number FROM (SELECT number ` + sqliteFirst + `)
-WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource = ?1 AND expires_at > {now})`
+WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE resource = ?1 AND owner <> '' AND expires_at > {now})`
+
+// sqliteAwaited: ?1 resource. Whether somebody may wait.
+const sqliteAwaited = `SELECT EXISTS (SELECT 1 FROM {waiters} WHERE resource = ?1)`
 
 // sqliteGlance: ?1 resource. What an acquire asks first, and refuses on: the lease's row, live or ended, and, as rows
 // without a token, that there are tickets, live or not. An upsert would take the file's write lock even to be refused, and

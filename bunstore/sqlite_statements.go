@@ -9,7 +9,11 @@ type sqliteStatements struct {
 	glance, glances, acquire, renew, release, releaseAttempt, row, get, list, purge, forceRelease, guard string
 
 	// Of those who wait.
-	head, acquireQueued, served, next, place, enqueue, dequeue, keep, clear, look, waiters, purgeTickets string
+	head, acquireQueued, served, next, awaited, place, enqueue, dequeue, keep, clear, look, waiters, purgeTickets string
+
+	// On shares.
+	shareStood, shareBegin, shareGrant, shareEnd, shareOver, shareRow, shareRenew, shareRelease, shareReleaseAttempt string
+	shareReleaseToken, shareGuard, holders, shareLook, purgeShares                                                   string
 }
 
 // sqliteNow is the clock. It stands still within one statement, which is what atomic means here: a statement that
@@ -17,7 +21,8 @@ type sqliteStatements struct {
 const sqliteNow = `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`
 
 func newSQLiteStatements(t table) sqliteStatements {
-	text := strings.NewReplacer("{table}", t.quoted(), "{tokens}", t.tokensQuoted(), "{waiters}", t.waitersQuoted(), "{now}", sqliteNow)
+	text := strings.NewReplacer("{table}", t.quoted(), "{tokens}", t.tokensQuoted(), "{waiters}", t.waitersQuoted(),
+		"{shares}", t.sharesQuoted(), "{now}", sqliteNow)
 	return sqliteStatements{
 		glance:         text.Replace(sqliteGlance),
 		glances:        text.Replace(sqliteGlances),
@@ -36,6 +41,7 @@ func newSQLiteStatements(t table) sqliteStatements {
 		acquireQueued: text.Replace(sqliteAcquireQueued),
 		served:        text.Replace(sqliteServed),
 		next:          text.Replace(sqliteNext),
+		awaited:       text.Replace(sqliteAwaited),
 		place:         text.Replace(sqlitePlace),
 		enqueue:       text.Replace(sqliteEnqueue),
 		dequeue:       text.Replace(sqliteDequeue),
@@ -44,6 +50,21 @@ func newSQLiteStatements(t table) sqliteStatements {
 		look:          text.Replace(sqliteLook),
 		waiters:       text.Replace(sqliteWaiters),
 		purgeTickets:  text.Replace(sqlitePurgeTickets),
+
+		shareStood:          text.Replace(sqliteShareStood),
+		shareBegin:          text.Replace(sqliteShareBegin),
+		shareGrant:          text.Replace(sqliteShareGrant),
+		shareEnd:            text.Replace(sqliteShareEnd),
+		shareOver:           text.Replace(sqliteShareOver),
+		shareRow:            text.Replace(sqliteShareRow),
+		shareRenew:          text.Replace(sqliteShareRenew),
+		shareRelease:        text.Replace(sqliteShareRelease),
+		shareReleaseAttempt: text.Replace(sqliteShareReleaseAttempt),
+		shareReleaseToken:   text.Replace(sqliteShareReleaseToken),
+		shareGuard:          text.Replace(sqliteShareGuard),
+		holders:             text.Replace(sqliteHolders),
+		shareLook:           text.Replace(sqliteShareLook),
+		purgeShares:         text.Replace(sqlitePurgeShares),
 	}
 }
 
@@ -58,9 +79,9 @@ VALUES (CASE WHEN NOT EXISTS (SELECT 1 FROM {waiters} WHERE resource = ?1) THEN 
 
 // sqliteGrant is the values of a grant but for the resource. The token follows the largest there ever was, which the table's
 // triggers keep in a row of its own; were that row deleted by hand, it follows the largest in the table.
-const sqliteGrant = `?2,
-	max(coalesce((SELECT max(last) FROM {tokens}), 0), coalesce((SELECT max(token) FROM {table}), 0)) + 1,
-	?5, {now}, {now} + ?3, ?4`
+const sqliteGrant = `?2, ` + sqliteToken + `, ?5, {now}, {now} + ?3, ?4`
+
+const sqliteToken = `max(coalesce((SELECT max(last) FROM {tokens}), 0), coalesce((SELECT max(token) FROM {table}), 0)) + 1`
 
 // sqliteTakeOver: an ended row, or one of the same owner, is taken over in place and keeps its id.
 const sqliteTakeOver = `

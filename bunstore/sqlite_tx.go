@@ -32,19 +32,19 @@ func (t *sqliteTx) acquire(ctx context.Context, request locks.Request) (locks.Lo
 	}
 	lock, mine, err := t.acquireOn(ctx, t, request)
 	if mine { // by a read: as a part of the transaction it is written
-		answer, err := t.change(ctx, t.ask, lock.Grant(), t.sql.guard, lock.Resource, lock.Owner, lock.Token)
+		answer, err := t.change(ctx, t.ask, lock.Grant(), t.noShare(lock.Grant()), t.sql.guard, lock.Resource, lock.Owner, lock.Token)
 		return answer.lock, err
 	}
 	return lock, err
 }
 
 func (t *sqliteTx) renew(ctx context.Context, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
-	answer, err := t.change(ctx, t.ask, grant, t.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
+	answer, err := t.change(ctx, t.ask, grant, t.noShare(grant), t.sql.renew, grant.Resource, grant.Owner, grant.Token, ttl.Microseconds())
 	return answer.lock, err
 }
 
 func (t *sqliteTx) release(ctx context.Context, grant locks.Grant) (next int64, err error) {
-	answer, err := t.change(ctx, t.ask, grant, t.sql.release, grant.Resource, grant.Owner, grant.Token)
+	answer, err := t.change(ctx, t.ask, grant, t.noShare(grant), t.sql.release, grant.Resource, grant.Owner, grant.Token)
 	if err != nil || answer.what != "awaited" {
 		return 0, err
 	}
@@ -52,12 +52,26 @@ func (t *sqliteTx) release(ctx context.Context, grant locks.Grant) (next int64, 
 }
 
 func (t *sqliteTx) guard(ctx context.Context, grant locks.Grant) error {
-	_, err := t.change(ctx, t.ask, grant, t.sql.guard, grant.Resource, grant.Owner, grant.Token)
+	args := []any{grant.Resource, grant.Owner, grant.Token}
+	_, err := t.change(ctx, t.ask, grant, func(ctx context.Context) (*row, error) {
+		return t.ask(ctx, t.sql.shareGuard, args...)
+	}, t.sql.guard, args...)
 	if err == nil {
 		t.guards.add(grant.Resource)
 		t.own = append(t.own, grant.Resource)
 	}
 	return err
+}
+
+// noShare refuses to change a share in the transaction; a grant that is none is another's.
+func (t *sqliteTx) noShare(grant locks.Grant) func(context.Context) (*row, error) {
+	return func(ctx context.Context) (*row, error) {
+		share, err := t.ask(ctx, t.sql.shareRow, grant.Resource, grant.Owner)
+		if err == nil && share != nil && locks.Refuse(grant, &share.lock, share.live()) == nil {
+			err = errShareInTx()
+		}
+		return nil, err
+	}
 }
 
 // ask runs one statement.

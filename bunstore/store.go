@@ -27,6 +27,7 @@ type Store struct {
 // errors of [locks.Store], and faults as the driver worded them.
 type engine interface {
 	queueEngine
+	shareEngine
 	acquire(ctx context.Context, request locks.Request) (locks.Lock, error)
 	// acquireAll is given the requests in byte order of their resources, and returns the locks in that order.
 	acquireAll(ctx context.Context, requests []locks.Request) ([]locks.Lock, error)
@@ -95,7 +96,11 @@ func (s *Store) Acquire(ctx context.Context, request locks.Request) (locks.Lock,
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	lock, err := s.engine.acquire(ctx, request)
+	acquire := s.engine.acquire
+	if request.Slots != 0 {
+		acquire = s.engine.acquireShare
+	}
+	lock, err := acquire(ctx, request)
 	return lock, s.fault(ctx, "acquire", err)
 }
 

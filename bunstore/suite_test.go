@@ -98,6 +98,11 @@ func TestSuiteOnSQLite(t *testing.T) {
 		ExpireTicket: func(tb testing.TB, store locks.Store, number int64) {
 			execSQL(tb, dbs[store], "UPDATE distributed_lock_waiters SET expires_at = 0 WHERE number = ?", number)
 		},
+		ExpireShare: func(tb testing.TB, store locks.Store, resource, owner string) {
+			execSQL(tb, dbs[store], "UPDATE distributed_lock_shares SET expires_at = 0 WHERE resource = ? AND owner = ?", resource, owner)
+			execSQL(tb, dbs[store], `UPDATE distributed_locks AS l SET expires_at = coalesce((SELECT max(expires_at) FROM distributed_lock_shares
+				WHERE resource = l.resource AND lease = l.token), 0) WHERE resource = ? AND owner = ''`, resource)
+		},
 		Begin: func(tb testing.TB, store locks.Store) lockstest.Transaction {
 			tb.Helper()
 			return beginSuiteTx(tb, dbs[store], store)

@@ -36,13 +36,14 @@ func (o tableOption) applyMigration(c *migrationConfig) error { return o(&c.tabl
 // WithTable names the table; the default is [DefaultTable]. The name is taken literally and quoted, so that case,
 // blanks and dots are part of it: it is at most 52 bytes of UTF-8 without control characters, "'" and "$", which a
 // driver takes for a string's and a placeholder's also within quotes. What belongs to the table is named after it: "<name>_token_seq" (PostgreSQL), "<name>_tokens" (SQLite), "<name>_waiters"
-// ("distributed_lock_waiters" beside the default), "<name>_migrations" (the runner).
+// and "<name>_shares" ("distributed_lock_waiters" and "distributed_lock_shares" beside the default), "<name>_migrations" (the
+// runner).
 func WithTable(name string) TableOption {
 	return tableOption(func(t *table) error {
 		if err := validateIdentifier("table", name, maxTableBytes); err != nil {
 			return err
 		}
-		for _, suffix := range []string{"_token_seq", "_tokens", "_waiters", "_migrations"} {
+		for _, suffix := range []string{"_token_seq", "_tokens", "_waiters", "_shares", "_migrations"} {
 			if strings.HasSuffix(strings.ToLower(name), suffix) {
 				return &locks.InvalidError{Field: "table", Reason: fmt.Sprintf("must not end in %s, which is what belongs to another table, got %q", suffix, name)}
 			}
@@ -129,11 +130,18 @@ func (t table) tokensQuoted() string { return t.relation("_tokens") }
 // "<name>_waiters" beside any other.
 func (t table) waitersQuoted() string { return table{schema: t.schema, name: t.waiters()}.quoted() }
 
-func (t table) waiters() string {
+func (t table) waiters() string { return t.plural("waiters") }
+
+// sharesQuoted is the name, as SQL, of the table of shares, made as that of those who wait.
+func (t table) sharesQuoted() string { return table{schema: t.schema, name: t.shares()}.quoted() }
+
+func (t table) shares() string { return t.plural("shares") }
+
+func (t table) plural(what string) string {
 	if t.name == DefaultTable {
-		return "distributed_lock_waiters"
+		return "distributed_lock_" + what
 	}
-	return t.name + "_waiters"
+	return t.name + "_" + what
 }
 
 // migrationsQuoted is the name, as SQL, of the table where the runner keeps what it applied.

@@ -87,7 +87,7 @@ func (t *Tx) Unwrap() bun.IDB {
 // Acquire implements [locks.Tx]. It runs in a savepoint of its own, which is undone when it is refused. Under REPEATABLE READ
 // and SERIALIZABLE the transaction sees the resource's queue, too, as it was at its snapshot, and can overtake who came since.
 func (t *Tx) Acquire(ctx context.Context, request locks.Request) (lock locks.Lock, err error) {
-	err = t.do(ctx, "acquire", request.Validate(), true, func(ctx context.Context) error {
+	err = t.do(ctx, "acquire", request.ValidateExclusive(), true, func(ctx context.Context) error {
 		lock, err = t.engine.acquire(ctx, request)
 		return err
 	})

@@ -121,9 +121,10 @@ func TestCheckRights(t *testing.T) {
 	exec(t, owner, "GRANT USAGE ON SCHEMA app TO "+role)
 	report, err := checkTable(t, app, schema)
 	problems(t, err, "the role may not SELECT, INSERT, UPDATE, DELETE on the table:",
-		`the role may not SELECT, INSERT, UPDATE, DELETE on the table "app"."distributed_lock_waiters"`, "the role may not use the sequence")
+		`the role may not SELECT, INSERT, UPDATE, DELETE on the table "app"."distributed_lock_waiters"`,
+		`the role may not SELECT, INSERT, UPDATE, DELETE on the table "app"."distributed_lock_shares"`, "the role may not use the sequence")
 	texts(t, "gap", report.NotChecked, "whether the next token is larger")
-	exec(t, owner, "GRANT SELECT, INSERT, UPDATE, DELETE ON app.distributed_locks, app.distributed_lock_waiters TO "+role)
+	exec(t, owner, "GRANT SELECT, INSERT, UPDATE, DELETE ON app.distributed_locks, app.distributed_lock_waiters, app.distributed_lock_shares TO "+role)
 	exec(t, owner, "GRANT SELECT ON SEQUENCE app.distributed_locks_token_seq TO "+role)
 	_, err = checkTable(t, app, schema)
 	problems(t, err, "the role may not use the sequence")

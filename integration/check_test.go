@@ -110,6 +110,8 @@ func TestCheckSchema(t *testing.T) {
 		{"dropped", []string{`DROP TABLE {s}.distributed_locks`}, []string{"the table is missing"}},
 		{"nobody can wait", []string{`DROP TABLE {s}.distributed_lock_waiters`}, []string{"of those who wait is missing"}},
 		{"no ticket column", []string{`ALTER TABLE {s}.distributed_lock_waiters DROP COLUMN channel`}, []string{"column channel (text) of"}},
+		{"no shares", []string{`DROP TABLE {s}.distributed_lock_shares`}, []string{"of shares is missing"}},
+		{"share's token twice", []string{`ALTER TABLE {s}.distributed_lock_shares DROP CONSTRAINT distributed_lock_shares_token_key`}, []string{"no plain unique index on (token)"}},
 		{"no ticket key", []string{`ALTER TABLE {s}.distributed_lock_waiters DROP CONSTRAINT distributed_lock_waiters_pkey`}, []string{"no plain unique index on (resource, number)"}},
 		{"a view", []string{`ALTER TABLE {s}.distributed_locks RENAME TO hidden`, `CREATE VIEW {s}.distributed_locks AS SELECT * FROM {s}.hidden`}, []string{"not a plain table"}},
 		{"unlogged", []string{`ALTER TABLE {s}.distributed_locks SET UNLOGGED`}, []string{"unlogged"}},

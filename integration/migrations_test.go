@@ -85,13 +85,18 @@ func TestMigrateUpDownUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		grow("table of those who wait dropped by hand")
-		// A database from before there was a queue gets it.
-		exec(t, db, "DROP TABLE distributed_lock_waiters")
-		exec(t, db, "DELETE FROM distributed_locks_migrations WHERE name LIKE '%waiters'")
+		exec(t, db, "DROP TABLE distributed_lock_shares")
 		if err := bunstore.Migrate(ctx, db); err != nil {
 			t.Fatal(err)
 		}
-		grow("from a database without a queue")
+		grow("table of shares dropped by hand")
+		// A database from before there were a queue and shares gets them.
+		exec(t, db, "DROP TABLE distributed_lock_waiters, distributed_lock_shares")
+		exec(t, db, "DELETE FROM distributed_locks_migrations WHERE name LIKE '%waiters' OR name LIKE '%shares'")
+		if err := bunstore.Migrate(ctx, db); err != nil {
+			t.Fatal(err)
+		}
+		grow("from a database without a queue and shares")
 		if n := scan[int](t, db, "SELECT pg_relation_size('distributed_lock_waiters') / 8192"); n < 9 {
 			t.Errorf("the table of those who wait has %d pages: plans that read all of it are cheap", n)
 		}
@@ -116,7 +121,7 @@ func TestMigrateTenReplicasAtOnce(t *testing.T) {
 						t.Fatalf("round %d: %v", round, err)
 					}
 					db := open(t, driver, dsn)
-					if n := scan[int](t, db, "SELECT count(*) FROM distributed_locks_migrations"); n != 2 {
+					if n := scan[int](t, db, "SELECT count(*) FROM distributed_locks_migrations"); n != 3 {
 						t.Errorf("round %d: %d records", round, n)
 					}
 					if token := grant(t, db, "a"); token != int64(round+1) {
@@ -274,8 +279,9 @@ func TestRegisterMigrationsIntoAHostsSet(t *testing.T) {
 		if err := host.Init(ctx); err != nil {
 			t.Fatal(err)
 		}
-		want := "20200101000000 20200101000001_app.distributed_locks 20200101000001_app.distributed_locks_waiters " +
-			"20261130000001 20261130000001_distributed_locks 20261130000002_distributed_locks_waiters 20990101000000"
+		want := "20200101000000 20200101000001_app.distributed_locks 20200101000001_app.distributed_locks_shares " +
+			"20200101000001_app.distributed_locks_waiters 20261130000001 20261130000001_distributed_locks " +
+			"20261130000002_distributed_locks_waiters 20261130000003_distributed_locks_shares 20990101000000"
 		for round := range 2 {
 			hooked = nil
 			if _, err := host.Migrate(ctx); err != nil {
@@ -351,7 +357,7 @@ func TestMigrateWithoutTheRightTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, owner, "GRANT SELECT ON distributed_locks_migrations TO "+role)
-	exec(t, owner, "GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, distributed_lock_waiters TO "+role)
+	exec(t, owner, "GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks, distributed_lock_waiters, distributed_lock_shares TO "+role)
 	exec(t, owner, "GRANT USAGE ON SEQUENCE distributed_locks_token_seq TO "+role)
 	if err := bunstore.Migrate(t.Context(), app); err != nil {
 		t.Error(err)

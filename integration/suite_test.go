@@ -58,8 +58,8 @@ func harness(open func(tb testing.TB, n int) []locks.Store, doors map[locks.Stor
 	run := func(tb testing.TB, store locks.Store, statement string, args ...any) {
 		tb.Helper()
 		table := doors[store].table
-		waiters := strings.TrimSuffix(table, "s") + "_waiters"
-		exec(tb, doors[store].db, strings.NewReplacer("{table}", table, "{waiters}", waiters).Replace(statement), args...)
+		one := strings.TrimSuffix(table, "s")
+		exec(tb, doors[store].db, strings.NewReplacer("{table}", table, "{waiters}", one+"_waiters", "{shares}", one+"_shares").Replace(statement), args...)
 	}
 	return lockstest.Harness{
 		Open: open,
@@ -75,6 +75,11 @@ func harness(open func(tb testing.TB, n int) []locks.Store, doors map[locks.Stor
 		},
 		ExpireTicket: func(tb testing.TB, store locks.Store, number int64) {
 			run(tb, store, strings.ReplaceAll(strings.ReplaceAll(expire, "{table}", "{waiters}"), "resource", "number"), number)
+		},
+		ExpireShare: func(tb testing.TB, store locks.Store, resource, owner string) {
+			run(tb, store, strings.ReplaceAll(expire, "{table}", "{shares}")+" AND owner = ?", resource, owner)
+			run(tb, store, `UPDATE {table} AS l SET expires_at = (SELECT max(expires_at) FROM {shares}
+				WHERE resource = l.resource AND lease = l.token) WHERE resource = ? AND owner = ''`, resource)
 		},
 		Begin: func(tb testing.TB, store locks.Store) lockstest.Transaction {
 			tb.Helper()

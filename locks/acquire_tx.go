@@ -29,6 +29,9 @@ func (l *Locker) TryAcquireTx(ctx context.Context, tx Tx, resource string, optio
 	if err != nil {
 		return nil, err
 	}
+	if err := a.request.ValidateExclusive(); err != nil {
+		return nil, err
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

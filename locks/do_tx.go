@@ -80,7 +80,11 @@ func (l *Locker) prepareDoTx(
 	case fn == nil:
 		return acquisition{}, &InvalidError{Field: "function", Reason: "must not be nil"}
 	}
-	return l.prepare(resource, options)
+	a, err := l.prepare(resource, options)
+	if err != nil {
+		return a, err
+	}
+	return a, a.request.ValidateExclusive()
 }
 
 // doTx is one try; asked tells whether the store was asked for the lease, and ran whether fn was run.

@@ -12,8 +12,10 @@ type Lock struct {
 	ID int64
 	// Resource is the name that is guarded.
 	Resource string
-	// Owner is who holds it.
+	// Owner is who holds it: "" for a group of those who share it, see [Sharer].
 	Owner string
+	// Slots is how it is held: 0 alone, [Shared] by any number, else by at most so many.
+	Slots int
 	// Token is the fencing token: positive, below 2^53 (so that it is exact in JSON readers that use float64), larger
 	// with every grant of the resource.
 	Token int64

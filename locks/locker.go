@@ -114,6 +114,11 @@ func (l *Locker) prepare(resource string, options []AcquireOption) (acquisition,
 		a.request.Attempt = rand.Text()
 	}
 	a.request.TTL, a.request.Barge = a.lease.ttl, a.lease.barge
+	if a.request.Slots != 0 {
+		if _, err := l.sharer(); err != nil {
+			return a, err
+		}
+	}
 	return a, a.request.Validate()
 }
 
@@ -162,7 +167,7 @@ func ask[T any](ctx context.Context, l *Locker, limit time.Duration, fn func(con
 
 // isAnswer reports whether the store said what is the case, so that nothing about the call is unknown.
 func isAnswer(err error) bool {
-	for _, answer := range []error{ErrHeld, ErrLost, ErrGuarded, ErrRetryable, ErrNotFound, ErrInvalid} {
+	for _, answer := range []error{ErrHeld, ErrSlots, ErrLost, ErrGuarded, ErrRetryable, ErrNotFound, ErrInvalid} {
 		if errors.Is(err, answer) {
 			return true
 		}

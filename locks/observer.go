@@ -16,7 +16,8 @@ type EventKind int
 const (
 	// EventAcquired: a lease was granted. Elapsed is the time from the start of the acquire.
 	EventAcquired EventKind = iota + 1
-	// EventRefused: an acquire ended because the resource was held. Err is the [*HeldError].
+	// EventRefused: an acquire ended because the resource was held. Err is the [*HeldError]. (A [*SlotsError] is a failure:
+	// two callers do not agree on what the resource is.)
 	EventRefused
 	// EventAcquireFailed: an acquire ended by a fault or by its context. Err is what it returned.
 	EventAcquireFailed

@@ -14,9 +14,10 @@ import (
 type Store interface {
 	// Acquire grants the resource to the request's owner when it is free, expired or the owner's own, and returns the
 	// new grant, with a larger token than any before. A request whose attempt already has the live grant finds that grant
-	// again, unchanged. It never waits for another transaction.
+	// again, unchanged. It never waits for a caller's transaction; of shares ([Request].Slots) it waits for other changes of the
+	// same resource's shares, each as short as a statement.
 	//
-	// Errors: [*HeldError]; [ErrInvalid]; [ErrBusy].
+	// Errors: [*HeldError]; [*SlotsError], of a [Sharer]; [ErrInvalid]; [ErrBusy].
 	Acquire(ctx context.Context, request Request) (Lock, error)
 
 	// Renew moves the end of a current grant to now + ttl, also to an earlier instant, and changes nothing else. It
@@ -58,6 +59,9 @@ type Request struct {
 	Metadata json.RawMessage
 	// Barge takes a free resource also while others wait for it, see [Queuer].
 	Barge bool
+	// Slots is 0 to hold the resource alone, [Shared] to hold it with any number of others, or n, at most 10,000, to be one of
+	// at most n holders. It is for a [Sharer]; a store that is none must refuse any but 0, see [Request.ValidateExclusive].
+	Slots int
 }
 
 // Validate reports, as an [*InvalidError], the first field that breaks a rule.
@@ -66,6 +70,9 @@ func (r Request) Validate() error {
 		return err
 	}
 	if err := ValidateTTL(r.TTL); err != nil {
+		return err
+	}
+	if err := ValidateSlots(r.Slots); err != nil {
 		return err
 	}
 	return ValidateMetadata(r.Metadata)
@@ -92,7 +99,8 @@ type MultiAcquirer interface {
 	// block each other, and returns the locks in the order of the requests. Each is otherwise as by [Store.Acquire], a
 	// retry with the same attempts too.
 	//
-	// Errors: [*HeldError] of a resource that is held; [ErrInvalid]; [ErrBusy].
+	// Errors: [*HeldError] of a resource that is held; [*SlotsError] of one that its owner has a share of; [ErrInvalid];
+	// [ErrBusy].
 	AcquireAll(ctx context.Context, requests []Request) ([]Lock, error)
 }
 
@@ -104,7 +112,7 @@ func ValidateAll(requests []Request) error {
 	}
 	seen := make(map[string]struct{}, len(requests))
 	for _, request := range requests {
-		if err := request.Validate(); err != nil {
+		if err := request.ValidateExclusive(); err != nil {
 			return err
 		}
 		if _, twice := seen[request.Resource]; twice {

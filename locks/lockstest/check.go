@@ -150,6 +150,8 @@ func difference(got, want locks.Lock) string {
 		return "Resource differs"
 	case got.Owner != want.Owner:
 		return "Owner differs"
+	case got.Slots != want.Slots:
+		return "Slots differ"
 	case got.Token != want.Token:
 		return "Token differs"
 	case !got.AcquiredAt.Equal(want.AcquiredAt):

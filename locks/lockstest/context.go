@@ -84,6 +84,12 @@ func contextCalls(c *check, store locks.Store, held locks.Lock, attempt string) 
 		calls["Enqueue"] = func(ctx context.Context) error { _, err := queuer.Enqueue(ctx, other, 0); return err }
 		calls["Waiters"] = func(ctx context.Context) error { _, err := queuer.Waiters(ctx, held.Resource, 1); return err }
 	}
+	if sharer, ok := store.(locks.Sharer); ok {
+		share := free
+		share.Slots = locks.Shared
+		calls["Acquire of a share"] = acquire(share)
+		calls["Holders"] = func(ctx context.Context) error { _, err := sharer.Holders(ctx, held.Resource, 1); return err }
+	}
 	return calls
 }
 

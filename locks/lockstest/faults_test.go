@@ -27,7 +27,7 @@ func TestFaults(t *testing.T) {
 	var mu sync.Mutex
 	bitten := map[string]bool{}
 	t.Run("fault", func(t *testing.T) {
-		for _, f := range slices.Concat(faults(), txFaults(), queueFaults()) {
+		for _, f := range slices.Concat(faults(), txFaults(), queueFaults(), shareFaults()) {
 			t.Run(f.fault, func(t *testing.T) {
 				t.Parallel()
 				for _, pattern := range f.breaks {
@@ -100,7 +100,8 @@ func TestSkips(t *testing.T) {
 	want := map[string]int{
 		"Late": 8, "Tokens": 4, "Names": 1, "List": 7, "Purge": 3, "Force": 4,
 		"All": 6, "InTx": 5, "Tx": 5, "TxAcquire": 13, "TxRenew": 4, "TxRelease": 4, "Guard": 10,
-		"Queue": 7, "QueueRule": 6, "QueueTurn": 13, "QueueCrowd": 9, "Waiting": 3,
+		"Queue": 7, "QueueRule": 7, "QueueTurn": 13, "QueueCrowd": 9, "Waiting": 3,
+		"Share": 8, "ShareEnd": 9, "ShareSeen": 6, "ShareCount": 6, "ShareGuard": 10, "ShareQueue": 13, "ShareContention": 7,
 	}
 	if !maps.Equal(skipped, want) {
 		t.Errorf("skipped %v, want %v", skipped, want)

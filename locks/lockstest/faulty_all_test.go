@@ -15,6 +15,12 @@ func (s *faulty) AcquireAll(ctx context.Context, requests []locks.Request) ([]lo
 	if s.has("ninety-nine are the most") && len(requests) == locks.MaxAcquireAll {
 		valid = &locks.InvalidError{Field: "resources"}
 	}
+	if s.has("many take shares for leases") {
+		for i := range requests {
+			requests[i].Slots = 0
+		}
+		valid = locks.ValidateAll(requests)
+	}
 	if s.has("a resource can be asked for twice") && valid != nil && len(requests) == 3 {
 		valid = nil
 	}

@@ -15,6 +15,7 @@ func faultyHarness(fault string) Harness {
 		OneWriter: oneWriter,
 		Open: func(_ testing.TB, n int) []locks.Store {
 			s := &faulty{fault: fault, oneWriter: oneWriter, rows: map[string]*faultyRow{}, remembered: map[string]locks.Lock{}, waited: map[string]bool{}}
+			s.shares = map[string][]*faultyShare{}
 			return slices.Repeat([]locks.Store{s}, n)
 		},
 		Expire: func(_ testing.TB, store locks.Store, resource string) {
@@ -25,6 +26,9 @@ func faultyHarness(fault string) Harness {
 				r.ended = true
 			}
 			s.freed(resource, "the end of a lease")
+		},
+		ExpireShare: func(_ testing.TB, store locks.Store, resource, owner string) {
+			store.(*faulty).expireShare(resource, owner)
 		},
 		ExpireTicket: func(_ testing.TB, store locks.Store, number int64) { store.(*faulty).expireTicket(number) },
 		DeleteRow: func(_ testing.TB, store locks.Store, resource string) {

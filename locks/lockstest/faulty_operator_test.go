@@ -48,6 +48,7 @@ func (s *faulty) List(ctx context.Context, q locks.ListQuery) (locks.Page, error
 			next[len(next)-1]++
 			match = name >= prefix && name < strings.ToValidUTF8(string(next), "")
 		}
+		match = match && (!r.isGroup() || !s.has("groups are not listed"))
 		if match && r.lock.Resource > q.After && (s.live(r) || s.has("ended leases are shown")) &&
 			(q.Owner == "" || r.lock.Owner == q.Owner || s.has("lists ignore the owner")) {
 			found = append(found, r)
@@ -121,6 +122,9 @@ func (s *faulty) ForceRelease(ctx context.Context, resource string, token int64)
 	r := s.rows[s.fold(resource)]
 	if r == nil || !s.live(r) && !s.has("force release ends what has ended") {
 		return locks.Lock{}, locks.ErrNotFound
+	}
+	if r.isGroup() && (r.lock.Token != token || s.has("shares alone can be forced")) && !s.has("force release ignores the token") {
+		return s.forceReleaseShare(resource, token)
 	}
 	if r.lock.Token != token && !s.has("force release ignores the token") {
 		return locks.Lock{}, &locks.LostError{Grant: locks.Grant{Resource: resource, Token: token}, Reason: locks.ErrSuperseded}

@@ -114,6 +114,13 @@ func (s *faulty) serve(q locks.Request, in place) {
 	}
 }
 
+// found is for a grant that its attempt has already.
+func (s *faulty) found(q locks.Request) {
+	if !s.has("what is found again leaves its ticket") {
+		s.takeOut(q)
+	}
+}
+
 func (s *faulty) takeOut(q locks.Request) {
 	s.tickets = slices.DeleteFunc(s.tickets, func(t *faultyTicket) bool { return t.key == s.queued(q.Resource) && s.owns(t, q.Owner, q.Attempt) })
 }
@@ -121,7 +128,9 @@ func (s *faulty) takeOut(q locks.Request) {
 // freed tells the first one that the resource may be free, for a reason.
 func (s *faulty) freed(resource, reason string) {
 	s.now = time.Now()
-	if !s.has(reason+" tells nobody") && !s.live(s.rows[s.fold(resource)]) {
+	r := s.rows[s.fold(resource)]
+	room := !s.live(r) || r.isGroup() && !s.has(reason+" tells who waits for all only")
+	if !s.has(reason+" tells nobody") && room {
 		s.signals++
 		if s.signals%20 != 19 || !s.has("now and then a wake-up is lost") {
 			s.first(resource).signal()

@@ -27,6 +27,7 @@ type faulty struct {
 	txs        []*faultyTx     // the open ones
 	waited     map[string]bool // gates that somebody waits for, for a fault
 	faultyQueue
+	faultyShares
 }
 
 // place is where a call reads and writes rows: the table, or what a transaction makes of it.
@@ -53,6 +54,8 @@ type faultyRow struct {
 	lock    locks.Lock // its times are the process's
 	attempt string
 	ended   bool
+
+	released int // of a group: how many shares
 }
 
 func (s *faulty) has(fault string) bool { return s.fault == fault }
@@ -160,6 +163,9 @@ func (s *faulty) Acquire(ctx context.Context, q locks.Request) (locks.Lock, erro
 		s.enter()
 	}
 	defer s.mu.Unlock()
+	if q.Slots != 0 {
+		return s.acquireShare(q)
+	}
 	return s.acquire(q, s)
 }
 
@@ -192,9 +198,14 @@ func (s *faulty) acquire(q locks.Request, in place) (locks.Lock, error) {
 					return locks.Lock{}, err
 				}
 				t.lock(key, false)
+			} else if !ok {
+				s.found(q)
 			}
 			return s.record(r), nil
 		case !own || s.has("an owner is held by itself"):
+			if err := s.ownsShare(q, key); err != nil {
+				return locks.Lock{}, err
+			}
 			holder := s.record(r)
 			if s.has("a refused try leaves its mark") {
 				r.lock.Metadata = q.Metadata
@@ -301,6 +312,12 @@ func (s *faulty) Renew(ctx context.Context, g locks.Grant, ttl time.Duration) (l
 func (s *faulty) renew(g locks.Grant, ttl time.Duration, in place) (locks.Lock, error) {
 	key := s.fold(g.Resource)
 	r := in.row(key)
+	if share := s.current(g, r); share != nil {
+		if in != place(s) && s.refuse(g, s.seen(share), "renew") == nil && !s.has("shares are renewed and released in transactions") {
+			return locks.Lock{}, errFaultyShare()
+		}
+		return s.renewShare(g, ttl, share)
+	}
 	if err := s.refuse(g, r, "renew"); err != nil {
 		return locks.Lock{}, err
 	}
@@ -333,6 +350,9 @@ func (s *faulty) Release(ctx context.Context, g locks.Grant) error {
 	s.enter()
 	defer s.mu.Unlock()
 	r := s.rows[s.fold(g.Resource)]
+	if share := s.current(g, r); share != nil {
+		return s.releaseShare(g, share)
+	}
 	err := s.refuse(g, r, "release")
 	if s.has("release reads, then deletes") {
 		s.pause()
@@ -374,6 +394,9 @@ func (s *faulty) ReleaseAttempt(ctx context.Context, resource, owner, attempt st
 	s.enter()
 	defer s.mu.Unlock()
 	r := s.rows[s.fold(resource)]
+	if r.isGroup() {
+		return s.releaseShareAttempt(resource, owner, attempt)
+	}
 	switch {
 	case r == nil:
 	case !s.live(r) && s.has("release by attempt does not look at the end"):

@@ -34,6 +34,7 @@ type faultyState struct {
 type faultyLock struct {
 	key   string
 	guard bool // and no change
+	share int64
 }
 
 func (f faultyState) clone() faultyState {
@@ -116,11 +117,11 @@ func (t *faultyTx) set(key string, r *faultyRow) {
 }
 
 func (t *faultyTx) lock(key string, guard bool) {
-	t.root.held = append(t.root.held, faultyLock{key, guard})
+	t.root.held = append(t.root.held, faultyLock{key: key, guard: guard})
 }
 
 func (t *faultyTx) closed(key string, r *faultyRow) error {
-	if slices.Contains(t.root.held, faultyLock{key, true}) && !t.s.has("the guarding transaction may acquire") {
+	if slices.Contains(t.root.held, faultyLock{key: key, guard: true}) && !t.s.has("the guarding transaction may acquire") {
 		return locks.ErrGuarded
 	}
 	return t.s.closedTo(t.root, key, r)
@@ -143,7 +144,11 @@ func (t *faultyTx) call(ctx context.Context, valid error) error {
 }
 
 func (t *faultyTx) Acquire(ctx context.Context, q locks.Request) (locks.Lock, error) {
-	if err := t.call(ctx, q.Validate()); err != nil {
+	valid := q.ValidateExclusive()
+	if t.s.has("a transaction takes a share for a lease") {
+		q.Slots, valid = 0, q.Validate()
+	}
+	if err := t.call(ctx, valid); err != nil {
 		return locks.Lock{}, err
 	}
 	defer t.s.mu.Unlock()
@@ -182,6 +187,15 @@ func (t *faultyTx) Release(ctx context.Context, g locks.Grant) error {
 	}
 	defer t.s.mu.Unlock()
 	key := t.s.fold(g.Resource)
+	if share := t.s.current(g, t.row(key)); share != nil {
+		if err := t.s.refuse(g, t.s.seen(share), "release"); err != nil {
+			return err
+		}
+		if t.s.has("shares are renewed and released in transactions") {
+			return t.s.releaseShare(g, share)
+		}
+		return errFaultyShare()
+	}
 	err := t.s.refuse(g, t.row(key), "release")
 	if err == nil {
 		err = t.s.lockedTo(t, key, "release")
@@ -218,6 +232,9 @@ func (t *faultyTx) Guard(ctx context.Context, g locks.Grant) error {
 	r := t.row(key)
 	if t.s.has("a guard does not see its own transaction") {
 		r = t.s.rows[key]
+	}
+	if share := t.s.current(g, r); share != nil {
+		return t.guardShare(g, share)
 	}
 	err := t.s.refuse(g, r, "guard")
 	if t.s.has("a guard looks, then takes its gate") {

@@ -98,6 +98,14 @@ func calls() []call {
 			_, err := queuer.Waiters(c.Context(), argument(args, "resource", resource), 1)
 			return true, err
 		}},
+		{"Holders", []string{"resource"}, func(c *check, store locks.Store, args arguments) (bool, error) {
+			sharer, ok := store.(locks.Sharer)
+			if !ok {
+				return false, nil
+			}
+			_, err := sharer.Holders(c.Context(), argument(args, "resource", resource), 1)
+			return true, err
+		}},
 		{"ForceRelease", []string{"resource"}, func(c *check, store locks.Store, args arguments) (bool, error) {
 			forcer, ok := store.(locks.ForceReleaser)
 			if !ok {

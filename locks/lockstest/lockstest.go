@@ -52,6 +52,10 @@ type Harness struct {
 	// tests of waiters that died are skipped.
 	ExpireTicket func(tb testing.TB, store locks.Store, number int64)
 
+	// ExpireShare ends the owner's share of a resource now, by the store's clock, and the group with it where no other live
+	// share is left, as time would. It does nothing where there is none. Without it the tests of shares that end are skipped.
+	ExpireShare func(tb testing.TB, store locks.Store, resource, owner string)
+
 	// Begin opens a transaction of the store's engine, as a caller of the store would, of any isolation level, on a
 	// connection of the store that leaves others for its other calls. With tb.Cleanup it registers what rolls back a
 	// transaction that is still open. Without it the promises of transactions are skipped.
@@ -67,8 +71,8 @@ type Harness struct {
 }
 
 // Run tests every promise, each as a subtest named "<subject>/<promise>". A store that is not a [locks.Lister],
-// [locks.Purger], [locks.ForceReleaser], [locks.MultiAcquirer], [locks.Transactor] or [locks.Queuer] skips the promises of
-// that ability, and says so.
+// [locks.Purger], [locks.ForceReleaser], [locks.MultiAcquirer], [locks.Transactor], [locks.Queuer] or [locks.Sharer] skips the
+// promises of that ability, and says so.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Open == nil || h.Expire == nil {
@@ -128,6 +132,13 @@ func suite() []subject {
 		{"QueueTurn", turnPromises()},
 		{"QueueCrowd", crowdPromises()},
 		{"Waiting", waitingPromises()},
+		{"Share", sharePromises()},
+		{"ShareEnd", shareEndPromises()},
+		{"ShareSeen", shareSeenPromises()},
+		{"ShareCount", shareCountPromises()},
+		{"ShareGuard", shareGuardPromises()},
+		{"ShareQueue", shareQueuePromises()},
+		{"ShareContention", shareContentionPromises()},
 		{"Context", contextPromises()},
 		{"Contention", contentionPromises()},
 		{"Random", randomPromises()},

@@ -14,6 +14,7 @@ func rulePromises() []promise {
 		{name: "nor a try in a transaction, which serves the first one with its commit", test: overtakeTx},
 		{name: "who barges takes what is free, and nothing that is held", test: overtakeBarge},
 		{name: "the holder's own new attempt is not kept out", test: overtakeHolder},
+		{name: "a grant found again takes its attempt's ticket along", test: queueFound},
 	}
 }
 
@@ -196,4 +197,26 @@ func overtakeHolder(c *check) {
 	if _, err := c.a.Acquire(c.Context(), c.request(resource, "worker-3")); !errors.Is(err, locks.ErrHeld) {
 		c.Errorf("a try from outside: %v, want ErrHeld", err)
 	}
+}
+
+// queueFound is a retry whose first request was granted after it had been refused.
+func queueFound(c *check) {
+	c.queuer(c.a)
+	request := c.request(resource, "worker-1")
+	first := c.grant(c.a, request)
+	c.foundInQueue(request, first)
+	c.release(c.a, first.Grant())
+	c.acquire(c.b, resource, "worker-2")
+}
+
+// foundInQueue has the attempt wait for what it was granted before, and find it.
+func (c *check) foundInQueue(request locks.Request, granted locks.Lock) {
+	c.Helper()
+	place, err := c.queuer(c.a).Enqueue(c.Context(), request, 0)
+	if err != nil {
+		c.Fatalf("Enqueue(%+v): %v", request, err)
+	}
+	c.wantSame("found again", c.grant(c.a, request), granted)
+	place.Served()
+	c.wantQueue(resource)
 }

@@ -97,11 +97,26 @@ func waitingCancelled(c *check) {
 	c.acquire(c.b, resource, "worker-1")
 }
 
+// untilGranted acquires what is free as soon as what was given up before has ended: a server can still be at work on a
+// statement whose caller has gone, and have the resource's gate.
+func (c *check) untilGranted(request locks.Request) locks.Lock {
+	c.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		lock, err := c.a.Acquire(c.Context(), request)
+		if err == nil {
+			return lock
+		}
+		if !errors.Is(err, locks.ErrHeld) || time.Since(began) > c.patience {
+			c.Fatalf("Acquire of what is free: %v after %v", err, time.Since(began))
+		}
+	}
+}
+
 // waitingRandom cancels a waiter about when what it waits for is released.
 func waitingRandom(c *check) {
 	locker := c.locker(c.a)
 	for range 24 {
-		holder := c.acquire(c.a, resource, "worker-0")
+		holder := c.untilGranted(c.request(resource, "worker-0"))
 		ctx, cancel := context.WithCancel(c.Context())
 		ended := make(chan error, 1)
 		go func() {

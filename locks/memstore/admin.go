@@ -39,7 +39,7 @@ func (s *Store) List(ctx context.Context, query locks.ListQuery) (locks.Page, er
 	return page, nil
 }
 
-// Purge implements [locks.Purger]. It forgets the tickets of waiters that have ended, too, and does not count them.
+// Purge implements [locks.Purger]. It forgets shares and the tickets of waiters that have ended, too, and does not count them.
 func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -52,6 +52,7 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 
 	now := time.Now()
 	s.waiting.sweep(now)
+	s.sweepShares(now)
 	purged := 0
 	for resource, r := range s.rows {
 		if purged == limit {
@@ -84,6 +85,9 @@ func (s *Store) ForceRelease(ctx context.Context, resource string, token int64) 
 	if !r.live(now) {
 		return locks.Lock{}, locks.ErrNotFound
 	}
+	if r.isGroup() && r.token != token {
+		return s.forceReleaseShare(resource, token)
+	}
 	if r.token != token {
 		grant := locks.Grant{Resource: resource, Token: token} // whose it was is not known
 		return locks.Lock{}, &locks.LostError{Grant: grant, Reason: locks.ErrSuperseded}
@@ -91,5 +95,6 @@ func (s *Store) ForceRelease(ctx context.Context, resource string, token int64) 
 	if err := s.free(nil, resource); err != nil {
 		return locks.Lock{}, err
 	}
+	delete(s.shares, resource)
 	return r.lock(now), nil
 }

@@ -15,6 +15,21 @@ func (s *Store) Expire(resource string) {
 	}
 }
 
+// ExpireShare is a back door for tests: it ends the owner's share of the resource now, as if its TTL had passed. Where there is
+// no live one it does nothing.
+func (s *Store) ExpireShare(resource, owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, share := time.Now(), s.shares[resource][owner]
+	if share == nil || !s.isLiveShare(share, now) {
+		return
+	}
+	ended := *share
+	ended.expiresAt = now
+	s.setShare(&ended)
+	s.endGroup(resource, now)
+}
+
 // ExpireTicket is a back door for tests: it ends the ticket of one who waits, as if its process had not kept it. For a
 // number that no live ticket has it does nothing.
 func (s *Store) ExpireTicket(number int64) {
@@ -42,6 +57,7 @@ func (s *Store) Truncate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.rows)
+	clear(s.shares)
 	s.lastID = 0
 }
 

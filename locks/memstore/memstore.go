@@ -41,7 +41,8 @@ var (
 // The zero value is an empty store, ready for use. It must not be copied.
 type Store struct {
 	mu        sync.Mutex
-	rows      map[string]*row // by resource
+	rows      map[string]*row            // by resource
+	shares    map[string]map[string]*row // by resource and owner
 	lastID    int64
 	lastToken int64                     // outlives rows, so that tokens only grow
 	open      map[*transaction]struct{} // not ended yet
@@ -63,6 +64,9 @@ func (s *Store) Acquire(ctx context.Context, request locks.Request) (locks.Lock,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if request.Slots != 0 {
+		return s.acquireShare(request)
+	}
 	return s.acquire(nil, request)
 }
 
@@ -106,6 +110,9 @@ func (s *Store) ReleaseAttempt(ctx context.Context, resource, owner, attempt str
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	if s.isShared(resource) {
+		return s.releaseShareAttempt(resource, owner, attempt)
+	}
 	r := s.rows[resource]
 	if !r.live(time.Now()) || r.owner != owner || r.attempt != attempt {
 		return locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)

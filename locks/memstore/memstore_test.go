@@ -29,6 +29,9 @@ func TestStore(t *testing.T) {
 		Truncate:     func(_ testing.TB, s locks.Store) { s.(*memstore.Store).Truncate() },
 		Rows:         func(_ testing.TB, s locks.Store) int { return s.(*memstore.Store).Rows() },
 		ExpireTicket: func(_ testing.TB, s locks.Store, number int64) { s.(*memstore.Store).ExpireTicket(number) },
+		ExpireShare: func(_ testing.TB, s locks.Store, resource, owner string) {
+			s.(*memstore.Store).ExpireShare(resource, owner)
+		},
 		Begin: func(tb testing.TB, s locks.Store) lockstest.Transaction {
 			return transaction{begin(tb, s.(*memstore.Store))}
 		},

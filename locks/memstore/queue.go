@@ -112,8 +112,8 @@ func (b backend) Dequeue(ctx context.Context, resource, owner, attempt string) (
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.waiting.remove(waits{resource, owner, attempt})
-	if first := s.waiting.first(resource, now); first != nil && !s.rows[resource].live(now) {
-		next = first.number
+	if first, r := s.waiting.first(resource, now), s.rows[resource]; first != nil && (!r.live(now) || r.isGroup()) {
+		next = first.number // a group may have room for it
 	}
 	return next, nil
 }
@@ -157,6 +157,8 @@ func (b backend) Look(ctx context.Context, tickets []waitqueue.Ticket) (sights [
 		switch first, r := s.waiting.first(asked.Resource, now), s.rows[asked.Resource]; {
 		case first.number != asked.Number:
 			sight.After = first.expireAt.Sub(now)
+		case asked.Slots != 0:
+			sight.Turn, sight.After = s.lookAtShare(asked.Resource, asked.Slots, now)
 		case r.live(now):
 			sight.After = r.expiresAt.Sub(now)
 		default:

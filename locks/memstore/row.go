@@ -13,13 +13,17 @@ import (
 type row struct {
 	id         int64
 	resource   string
-	owner      string
+	owner      string // "" for a group of those who share it
 	attempt    string
 	token      int64
 	acquiredAt time.Time
 	expiresAt  time.Time
 	metadata   json.RawMessage
+	slots      int   // of a group, and of its shares
+	group      int64 // of a share: the token of its group
 }
+
+func (r *row) isGroup() bool { return r != nil && r.owner == "" }
 
 // live reports whether there is a row and its lease is unexpired. Expired means gone: now >= expiresAt.
 func (r *row) live(now time.Time) bool { return r != nil && now.Before(r.expiresAt) }
@@ -39,6 +43,7 @@ func (r *row) lock(now time.Time) locks.Lock {
 		ID:         r.id,
 		Resource:   r.resource,
 		Owner:      r.owner,
+		Slots:      r.slots,
 		Token:      r.token,
 		AcquiredAt: r.acquiredAt.UTC(), // UTC drops the monotonic reading
 		ExpiresAt:  r.expiresAt.UTC(),

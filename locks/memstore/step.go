@@ -31,6 +31,9 @@ func (s *Store) acquire(t *transaction, request locks.Request) (locks.Lock, erro
 	if live && r.owner != request.Owner || s.others(t, request.Resource) != (interest{}) {
 		var holder *locks.Lock
 		if live {
+			if err := s.ownShare(request, now); err != nil {
+				return locks.Lock{}, err
+			}
 			lock := r.lock(now)
 			holder = &lock
 		}
@@ -45,19 +48,28 @@ func (s *Store) acquire(t *transaction, request locks.Request) (locks.Lock, erro
 	}
 	if r != nil { // taken over in place
 		granted.id = r.id
-	} else {
-		s.lastID++
-		granted.id = s.lastID
 	}
-	s.lastToken++
-	granted.token = s.lastToken
+	s.identify(granted)
 	s.put(t, request.Resource, granted)
 	return granted.lock(now), nil
+}
+
+// identify gives a new grant its token, and its id where it does not take over a row that has one.
+func (s *Store) identify(r *row) {
+	if r.id == 0 {
+		s.lastID++
+		r.id = s.lastID
+	}
+	s.lastToken++
+	r.token = s.lastToken
 }
 
 func (s *Store) renew(t *transaction, grant locks.Grant, ttl time.Duration) (locks.Lock, error) {
 	now := time.Now()
 	r := s.row(t, grant.Resource)
+	if r.isGroup() {
+		return s.renewShare(t, grant, ttl)
+	}
 	if err := r.refuse(grant, now); err != nil {
 		return locks.Lock{}, err
 	}
@@ -71,7 +83,11 @@ func (s *Store) renew(t *transaction, grant locks.Grant, ttl time.Duration) (loc
 }
 
 func (s *Store) release(t *transaction, grant locks.Grant) error {
-	if err := s.row(t, grant.Resource).refuse(grant, time.Now()); err != nil {
+	r := s.row(t, grant.Resource)
+	if r.isGroup() {
+		return s.releaseShare(t, grant)
+	}
+	if err := r.refuse(grant, time.Now()); err != nil {
 		return err
 	}
 	return s.free(t, grant.Resource)
@@ -87,7 +103,11 @@ func (s *Store) free(t *transaction, resource string) error {
 }
 
 func (s *Store) guard(t *transaction, grant locks.Grant) error {
-	if err := s.row(t, grant.Resource).refuse(grant, time.Now()); err != nil {
+	r := s.row(t, grant.Resource)
+	if r.isGroup() {
+		return s.guardShare(t, grant)
+	}
+	if err := r.refuse(grant, time.Now()); err != nil {
 		return err
 	}
 	if s.others(t, grant.Resource).replaced {
@@ -117,7 +137,10 @@ func (s *Store) put(t *transaction, resource string, r *row) {
 		delete(s.rows, resource)
 		s.wakeFirst(resource)
 	default:
-		s.waiting.remove(waits{resource, r.owner, r.attempt})
+		if !r.isGroup() {
+			s.waiting.remove(waits{resource, r.owner, r.attempt})
+			delete(s.shares, resource) // of a group that has ended
+		}
 		if s.rows == nil {
 			s.rows = make(map[string]*row)
 		}

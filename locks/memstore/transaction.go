@@ -12,16 +12,21 @@ type transaction struct {
 type level struct {
 	changes map[string]*row     // by resource; nil where the row is deleted
 	guards  map[string]struct{} // by resource
-	claims  map[string]struct{} // by resource: what an acquire has found again
-	served  []waits             // whose tickets its grants took
-	onEnd   []func(locks.Outcome)
+	// guardedShares are by their tokens.
+	guardedShares map[int64]struct{}
+	claims        map[string]struct{} // by resource: what an acquire has found again
+	served        []waits             // whose tickets its grants took
+	onEnd         []func(locks.Outcome)
 
 	into    *level        // where a savepoint was released into
 	outcome locks.Outcome // once it has ended otherwise
 }
 
 func newLevel() *level {
-	return &level{changes: make(map[string]*row), guards: make(map[string]struct{}), claims: make(map[string]struct{})}
+	return &level{
+		changes: make(map[string]*row), guards: make(map[string]struct{}), guardedShares: make(map[int64]struct{}),
+		claims: make(map[string]struct{}),
+	}
 }
 
 func (l *level) open() bool { return l.into == nil && l.outcome == 0 }
@@ -71,6 +76,9 @@ func (t *transaction) release(depth int) {
 		}
 		for resource := range l.guards {
 			outer.guards[resource] = struct{}{}
+		}
+		for token := range l.guardedShares {
+			outer.guardedShares[token] = struct{}{}
 		}
 		for resource := range l.claims {
 			outer.claims[resource] = struct{}{}

@@ -57,7 +57,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx locks.
 
 // Acquire implements [locks.Tx].
 func (tx *Tx) Acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
-	return step(ctx, tx, request.Validate, func() (locks.Lock, error) {
+	return step(ctx, tx, request.ValidateExclusive, func() (locks.Lock, error) {
 		return tx.store.acquire(tx.transaction, request)
 	})
 }

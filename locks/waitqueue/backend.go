@@ -19,7 +19,8 @@ type Backend interface {
 	Enqueue(ctx context.Context, request locks.Request, ttl time.Duration, channel string, most int) (locks.Waiter, error)
 
 	// Dequeue takes the attempt's ticket out of the queue, if it is there. Where that makes it the turn of another one,
-	// since the resource is free, it announces that, and returns its number if this process may wait for it, else 0.
+	// since the resource is free, or shared by those whom it may join, it announces that, and returns its number if this
+	// process may wait for it, else 0.
 	Dequeue(ctx context.Context, resource, owner, attempt string) (next int64, err error)
 
 	// Keep gives the live ones of the tickets the whole ttl again, and the channel, and returns which these are.
@@ -39,12 +40,14 @@ type Announcer interface {
 type Ticket struct {
 	Resource string
 	Number   int64
+	// Slots is that of the request, see [locks.Request].
+	Slots int
 }
 
 // Sight is how a ticket stands.
 type Sight struct {
 	Number int64
-	// Turn tells that the ticket is the first live one and the resource is free.
+	// Turn tells that the ticket is the first live one and the resource is free, or has a share for it.
 	Turn bool
 	// After is the time until the first live ticket or, where this is the first, the lease ends: no look before can
 	// see a turn that nobody announces. 0 when it is not known.

@@ -45,7 +45,7 @@ func (f *Front) due(now time.Time) (due []Ticket, all int) {
 	defer f.mu.Unlock()
 	for _, q := range f.queues {
 		if len(due) < maxLook && !q.lookAt.After(now) {
-			due = append(due, Ticket{q.resource, q.places[0].waiter.Number})
+			due = append(due, Ticket{q.resource, q.places[0].waiter.Number, q.places[0].request.Slots})
 		}
 	}
 	return due, len(f.queues)

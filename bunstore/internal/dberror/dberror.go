@@ -32,6 +32,7 @@ const (
 	TransactionAborted   = "25P02"
 	NoTransaction        = "25P01"
 	QueryCanceled        = "57014"
+	IdleInTransaction    = "25P03" // idle_in_transaction_session_timeout
 	ReadOnlyTransaction  = "25006"
 )
 

@@ -33,7 +33,7 @@ func kindOf(err error) error {
 	switch SQLState(err) {
 	case SerializationFailure, DeadlockDetected:
 		return locks.ErrSerialization
-	case LockNotAvailable:
+	case LockNotAvailable, IdleInTransaction: // of the second, the server had ended the transaction before it was asked
 		return locks.ErrBusy
 	case TransactionAborted:
 		return unusable("was aborted by an error before this call: it can only be rolled back")
@@ -64,7 +64,7 @@ func unusable(reason string) error { return &locks.InvalidError{Field: "transact
 // IsAnswer reports whether err is one of those that package locks gives a name.
 func IsAnswer(err error) bool {
 	for _, answer := range []error{
-		locks.ErrHeld, locks.ErrLost, locks.ErrNotFound, locks.ErrGuarded, locks.ErrRetryable, locks.ErrInvalid,
+		locks.ErrHeld, locks.ErrSlots, locks.ErrLost, locks.ErrNotFound, locks.ErrGuarded, locks.ErrRetryable, locks.ErrInvalid,
 	} {
 		if errors.Is(err, answer) {
 			return true

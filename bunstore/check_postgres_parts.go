@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// postgresWaiters looks at the table of those who wait. Every acquire reads it, so that none works without.
-func (c *checker) postgresWaiters(ctx context.Context, q rawQuerier) error {
-	name := c.table.waitersQuoted()
+// postgresPart looks at a table that belongs to the lease table.
+func (c *checker) postgresPart(ctx context.Context, q rawQuerier, p part) error {
+	name := p.table.quoted()
 	var found bool
 	if err := rawQuery(ctx, q, postgresExists(name), nil, &found); err != nil {
 		return err
 	}
 	if !found {
-		c.problem("the table %s of those who wait is missing: run bunstore.Migrate, or your own migrations with those of "+
-			"bunstore.RegisterMigrations", name)
+		c.partMissing(p)
 		return nil
 	}
 	regclass := quoteLiteral(name) + `::regclass`
@@ -26,7 +25,7 @@ func (c *checker) postgresWaiters(ctx context.Context, q rawQuerier) error {
 		return err
 	}
 	if hidden {
-		c.problem("row-level security hides tickets from this role: ALTER TABLE %s DISABLE ROW LEVEL SECURITY, or let the role bypass it", name)
+		c.problem("row-level security hides rows from this role: ALTER TABLE %s DISABLE ROW LEVEL SECURITY, or let the role bypass it", name)
 	}
 	if denied != "" {
 		c.problem("the role may not %s on the table %s: GRANT it", denied, name)
@@ -37,22 +36,7 @@ func (c *checker) postgresWaiters(ctx context.Context, q rawQuerier) error {
 WHERE attrelid = `+regclass+` AND attnum > 0 AND NOT attisdropped`, func() { kinds[column] = kind }, &column, &kind); err != nil {
 		return err
 	}
-	for _, want := range [][2]string{
-		{"number", "bigint"},
-		{"resource", "text"},
-		{"owner", "text"},
-		{"attempt", "text"},
-		{"channel", "text"},
-		{"since", "timestamp with time zone"},
-		{"expires_at", "timestamp with time zone"},
-	} {
-		switch have, ok := kinds[want[0]]; {
-		case !ok:
-			c.problem("column %s (%s) of %s is missing", want[0], want[1], name)
-		case have != want[1]:
-			c.problem("column %s of %s is of type %s, it must be %s", want[0], name, have, want[1])
-		}
-	}
+	c.wantColumns(p, kinds, func(kind string) string { return kind })
 	keys := map[string]bool{}
 	var key string
 	if err := rawQuery(ctx, q, `SELECT (SELECT string_agg(a.attname::text, ',' ORDER BY k.n)
@@ -61,7 +45,7 @@ FROM pg_index i WHERE i.indrelid = `+regclass+` AND i.indisunique AND i.indisval
     AND i.indexprs IS NULL`, func() { keys[key] = true }, &key); err != nil {
 		return err
 	}
-	for _, want := range []string{"resource,number", "attempt,owner,resource"} {
+	for _, want := range p.keys {
 		if !keys[want] {
 			c.problem("the table %s has no plain unique index on (%s)", name, strings.ReplaceAll(want, ",", ", "))
 		}
