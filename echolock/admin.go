@@ -16,7 +16,7 @@ import (
 // [lockhttp.AdminConfig].
 type AdminConfig struct {
 	// Store keeps the leases. It must be a [locks.Lister] and a [locks.ForceReleaser]; without being a [locks.Queuer] it
-	// cannot tell who waits.
+	// cannot tell who waits, and without being a [locks.Sharer] not who shares.
 	Store locks.Store
 	// Authorize decides on every request. There is no way around it.
 	Authorize Authorizer
@@ -39,6 +39,7 @@ type AdminConfig struct {
 //	GET, HEAD        /:resource           inspect, with every field
 //	DELETE           /:resource           force release
 //	GET, HEAD        /:resource/waiters   who waits for it
+//	GET, HEAD        /:resource/holders   who shares it
 //
 // See [lockhttp.Admin] for what they take and answer. They see the resources of the middleware too. Without an
 // authorizer, and on a store that cannot list and force, nothing is mounted: the error is [locks.ErrInvalid].
@@ -69,5 +70,7 @@ func MountAdmin(group *echo.Group, config AdminConfig) error {
 		{http.MethodDelete, "/:resource", onResource(admin.ForceRelease)},
 		{http.MethodGet, "/:resource/waiters", onResource(admin.Waiters)},
 		{http.MethodHead, "/:resource/waiters", onResource(admin.Waiters)},
+		{http.MethodGet, "/:resource/holders", onResource(admin.Holders)},
+		{http.MethodHead, "/:resource/holders", onResource(admin.Holders)},
 	})
 }

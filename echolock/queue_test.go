@@ -253,7 +253,9 @@ func TestRequestsAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rig := newGuardRig(t)
 		var order []string
+		tried := make(chan struct{})
 		rig.pay(func(c echo.Context) error {
+			<-tried
 			order = append(order, c.QueryParam("n"))
 			return created(c)
 		}, waiting(time.Minute))
@@ -272,6 +274,7 @@ func TestRequestsAreServedInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantCode(t, rig.serve(ask("/try", "", "Idempotency-Key: a1")), http.StatusLocked)
+		close(tried)
 		for _, answer := range answers {
 			wantCode(t, <-answer, http.StatusCreated)
 		}

@@ -58,6 +58,7 @@ type RoutesConfig struct {
 //	DELETE           /:resource           release
 //	POST             /:resource/renew     renew
 //	GET, HEAD        /:resource/waiters   who waits for it
+//	GET, HEAD        /:resource/holders   who shares it
 //
 // See [lockhttp.API] for what they take and answer. The answers are written, problems too, and do not come as errors to
 // the host's middleware; other methods and paths are echo's own 405 and 404 (a group with middleware of its own says 404
@@ -95,6 +96,8 @@ func Mount(group *echo.Group, config RoutesConfig) (*lockhttp.API, error) {
 		{http.MethodPost, "/:resource/renew", onResource(api.Renew)},
 		{http.MethodGet, "/:resource/waiters", onResource(api.Waiters)},
 		{http.MethodHead, "/:resource/waiters", onResource(api.Waiters)},
+		{http.MethodGet, "/:resource/holders", onResource(api.Holders)},
+		{http.MethodHead, "/:resource/holders", onResource(api.Holders)},
 	})
 	if err != nil {
 		return nil, err

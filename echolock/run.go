@@ -219,6 +219,14 @@ func (r *run) refuse(err error) error {
 	if r.ExposeHeaders {
 		expose(r.header, r.key, 0, time.Since(r.began))
 	}
+	var other *locks.SlotsError
+	if errors.As(err, &other) { // the host has a share of the key under the request's own name: no fault, and nobody to wait for
+		problem := ProblemError(lockhttp.ProblemOf(other, lockhttp.ActionAcquire), other)
+		if r.over() {
+			return setHeader(r.header, problem)
+		}
+		return r.fail(r.c, r.header, problem)
+	}
 	var held *locks.HeldError
 	if errors.Is(err, errWaitOver) { // granted too late, and given back
 		held = locks.Held(r.resource, nil)

@@ -13,7 +13,7 @@ import (
 // attemptHeader carries the attempt of an acquire.
 const attemptHeader = "Idempotency-Key"
 
-var acquireShape = shape{"owner": aString, "ttl_seconds": anInteger, "metadata": anObject}
+var acquireShape = shape{"owner": aString, "ttl_seconds": anInteger, "metadata": anObject, "shared": aBoolean, "slots": anInteger}
 
 // Acquire answers POST /locks/{resource}. The body is {"owner":"w1","ttl_seconds":30,"metadata":{…}}; owner is required.
 // It is one try, at once, or waits if the request asks for it, by the header Prefer: wait=30 (RFC 7240, whole seconds) or by
@@ -24,6 +24,11 @@ var acquireShape = shape{"owner": aString, "ttl_seconds": anInteger, "metadata":
 //   - Another owner holds it: [Config.HeldStatus], Retry-After, and
 //     {"acquired":false,"resource":…,"retry_after_seconds":…,"holder":{acquired_at,expires_at}}; holder is null, and
 //     Retry-After 1, when another transaction is just changing the lease, or others wait for it and it is their turn.
+//   - It is shared in another way, or the owner holds it itself in another way: 409, at once, whatever the wait.
+//
+// With "shared":true it is one of any number of holders, as readers are, and with "slots":n, 1 to 10,000, one of at most n, see
+// [locks.Sharer]; one of the two at most, and on a store that has shares: else 422. Every lock that is shared says so in the
+// same words, and no other has these members.
 //
 // Those who wait are served in the order in which they came, where the store is a [locks.Queuer], and beside all others who
 // wait for the resource, in Go or over HTTP. The TTL begins with the grant. A wait that ends without it is answered as held.
@@ -135,6 +140,9 @@ func (a *API) readAcquire(r *http.Request, resource string) (acquisition, error)
 		return fail(err)
 	}
 	if request.TTL, err = a.ttlFrom(body); err != nil {
+		return fail(err)
+	}
+	if request.Slots, err = a.slotsFrom(body); err != nil {
 		return fail(err)
 	}
 	if err := request.Validate(); err != nil {

@@ -10,6 +10,7 @@ const (
 	ActionRenew   Action = "renew"
 	ActionRelease Action = "release"
 	ActionWaiters Action = "waiters"
+	ActionHolders Action = "holders"
 )
 
 // The actions of [Admin]. They have words of their own, so that an authorizer shared by both mounts cannot open the
@@ -18,5 +19,6 @@ const (
 	ActionList         Action = "list"
 	ActionInspect      Action = "inspect"
 	ActionListWaiters  Action = "list_waiters"
+	ActionListHolders  Action = "list_holders"
 	ActionForceRelease Action = "force_release"
 )

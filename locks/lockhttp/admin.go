@@ -13,7 +13,7 @@ import (
 // AdminConfig configures an [Admin]. Store and Authorize are required.
 type AdminConfig struct {
 	// Store keeps the leases. It must be a [locks.Lister] and a [locks.ForceReleaser]; without being a [locks.Queuer] it
-	// cannot tell who waits.
+	// cannot tell who waits, and without being a [locks.Sharer] not who shares.
 	Store locks.Store
 	// Authorize decides on every request. There is no way around it.
 	Authorize Authorizer
@@ -44,7 +44,7 @@ type ForceRelease struct {
 	Request *http.Request
 }
 
-// Admin answers the requests of operators: list, inspect, who waits, force release. It shows every field, sees the resources of the
+// Admin answers the requests of operators: list, inspect, who waits, who shares, force release. It shows every field, sees the resources of the
 // middleware too, and is safe for concurrent use.
 type Admin struct {
 	desk
@@ -129,6 +129,9 @@ func (a *Admin) Handler(prefix string) http.Handler {
 		}},
 		{pattern: prefix + "/:resource/waiters", methods: map[string]resourceHandler{
 			http.MethodGet: a.Waiters, http.MethodHead: a.Waiters,
+		}},
+		{pattern: prefix + "/:resource/holders", methods: map[string]resourceHandler{
+			http.MethodGet: a.Holders, http.MethodHead: a.Holders,
 		}},
 	}
 }

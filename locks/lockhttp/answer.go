@@ -95,6 +95,8 @@ type record struct {
 	Resource   string          `json:"resource"`
 	Owner      string          `json:"owner,omitempty"`
 	Token      int64           `json:"token,omitempty"`
+	Shared     bool            `json:"shared,omitempty"`
+	Slots      int             `json:"slots,omitempty"`
 	AcquiredAt string          `json:"acquired_at"`
 	ExpiresAt  string          `json:"expires_at"`
 	TTLSeconds int             `json:"ttl_seconds"`
@@ -102,15 +104,17 @@ type record struct {
 }
 
 // redacted is the lease for everybody: owner, token and metadata are not there at all, and neither is the id, which a
-// store may count up together with the tokens, so that one gives the other away.
+// store may count up together with the tokens, so that one gives the other away. How it is shared is no secret.
 func redacted(lock locks.Lock) record {
+	shared, slots := sharing(lock.Slots)
 	return record{
-		Resource: lock.Resource, AcquiredAt: instant(lock.AcquiredAt), ExpiresAt: instant(lock.ExpiresAt),
+		Resource: lock.Resource, Shared: shared, Slots: slots, AcquiredAt: instant(lock.AcquiredAt), ExpiresAt: instant(lock.ExpiresAt),
 		TTLSeconds: wholeSeconds(lock.Remaining),
 	}
 }
 
-// complete is the lease for its owner and for operators: all eight members, metadata null where there is none.
+// complete is the lease for its owner and for operators: all eight members, metadata null where there is none, and no owner
+// where it is a group's.
 func complete(lock locks.Lock) record {
 	all := redacted(lock)
 	all.ID, all.Owner, all.Token, all.Metadata = lock.ID, lock.Owner, lock.Token, metadataOf(lock.Metadata)

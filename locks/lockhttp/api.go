@@ -84,5 +84,8 @@ func (a *API) Handler(prefix string) http.Handler {
 		{pattern: prefix + "/:resource/waiters", methods: map[string]resourceHandler{
 			http.MethodGet: a.Waiters, http.MethodHead: a.Waiters,
 		}},
+		{pattern: prefix + "/:resource/holders", methods: map[string]resourceHandler{
+			http.MethodGet: a.Holders, http.MethodHead: a.Holders,
+		}},
 	}
 }

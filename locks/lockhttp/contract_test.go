@@ -65,7 +65,9 @@ func TestStoreFaultsAre503(t *testing.T) {
 				{"GET", "/locks/r", "", nil},
 				{"POST", "/locks/r/renew", `{"owner":"w1","ttl_seconds":9}`, nil},
 				{"DELETE", "/locks/r?owner=w1", "", nil},
+				{"GET", "/locks/r/holders", "", nil},
 				{"GET", "/admin/locks", "", nil},
+				{"GET", "/admin/locks/r/holders", "", nil},
 				{"DELETE", "/admin/locks/r?token=1&reason=x", "", nil},
 			} {
 				w := g.do(c)

@@ -5,6 +5,7 @@
 //	POST   /locks/{resource}/renew     {"owner":"w1","ttl_seconds":30,"token":7}         renew
 //	GET    /locks/{resource}           ?owner=w1                                         get (HEAD too)
 //	GET    /locks/{resource}/waiters   ?owner=w1&limit=                                  who waits for it
+//	GET    /locks/{resource}/holders   ?owner=w1&limit=                                  who shares it
 //	DELETE /locks/{resource}           ?owner=w1&token=7, or the same as a JSON body     release
 //
 // and, as a mount of its own with an authorizer of its own ([Admin]),
@@ -12,6 +13,7 @@
 //	GET    /admin/locks                      ?prefix=&owner=&limit=&cursor=             list
 //	GET    /admin/locks/{resource}                                                      inspect
 //	GET    /admin/locks/{resource}/waiters   ?owner=&limit=                             who waits for it
+//	GET    /admin/locks/{resource}/holders   ?owner=&limit=                             who shares it
 //	DELETE /admin/locks/{resource}           If-Match: "7", ?reason=…                   force release
 //
 // A host on net/http mounts [API.Handler] and [Admin.Handler]; a host on a framework calls the methods, with the

@@ -34,7 +34,7 @@ func TestGetShowsOnlyTheOwnerEverything(t *testing.T) {
 			t.Errorf("HEAD Content-Length = %s, want %s", got, want)
 		}
 	}
-	for _, name := range []string{"token", "ttl_seconds", "metadata", "reason", "prefix", "limit", "cursor", "Limit"} {
+	for _, name := range []string{"token", "ttl_seconds", "metadata", "shared", "slots", "reason", "prefix", "limit", "cursor", "Limit"} {
 		want(t, g.send("GET", "/locks/r?"+name+"=1", ""), 400, "malformed-request", strings.ToLower(name))
 	}
 	want(t, g.send("GET", "/locks/r?owner=", ""), 422, "invalid-field", "owner")

@@ -38,10 +38,12 @@ type Problem struct {
 	QueueFull bool
 }
 
-// Holder is what a "held" answer tells of the lease that stands in the way. As JSON it is acquired_at and expires_at
-// and, where Owner is given, owner, token and metadata.
+// Holder is what a "held" answer tells of the lease that stands in the way. As JSON it is acquired_at and expires_at, where
+// it is shared "shared":true or slots, and, where they are given, owner and metadata, and token.
 type Holder struct {
 	AcquiredAt, ExpiresAt time.Time
+	// Slots is how it is held, see [locks.Lock].
+	Slots int
 	// Owner, Token and Metadata are told only where the host shows them to all.
 	Owner    string
 	Token    int64
@@ -64,7 +66,7 @@ func heldProblem(err *locks.HeldError, status int, showAll bool) Problem {
 	}
 	p.RetryAfterSeconds = RetryAfter(err.Remaining)
 	if err.Holder != nil {
-		p.Holder = &Holder{AcquiredAt: err.Holder.AcquiredAt, ExpiresAt: err.Holder.ExpiresAt}
+		p.Holder = &Holder{AcquiredAt: err.Holder.AcquiredAt, ExpiresAt: err.Holder.ExpiresAt, Slots: err.Holder.Slots}
 		if showAll {
 			p.Holder.Owner, p.Holder.Token, p.Holder.Metadata = err.Holder.Owner, err.Holder.Token, err.Holder.Metadata
 		}
@@ -88,6 +90,8 @@ func ProblemOf(err error, action Action) Problem {
 	var holder *locks.HeldError
 	known, full := errors.As(err, &holder), errors.Is(err, locks.ErrQueueFull)
 	switch status := held.problem(action).Status; {
+	case errors.Is(err, locks.ErrSlots): // a wait's error may tell of the holder before, too
+		return refusalOf(err).problem(action)
 	case full:
 		return HeldQueueFull(holder, status)
 	case known:
@@ -154,13 +158,18 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON gives the members in the order of the type's documentation.
 func (h Holder) MarshalJSON() ([]byte, error) {
+	shared, slots := sharing(h.Slots)
 	members := struct {
 		Owner      string          `json:"owner,omitempty"`
 		Token      int64           `json:"token,omitempty"`
+		Shared     bool            `json:"shared,omitempty"`
+		Slots      int             `json:"slots,omitempty"`
 		AcquiredAt string          `json:"acquired_at"`
 		ExpiresAt  string          `json:"expires_at"`
 		Metadata   json.RawMessage `json:"metadata,omitempty"`
-	}{Owner: h.Owner, Token: h.Token, AcquiredAt: instant(h.AcquiredAt), ExpiresAt: instant(h.ExpiresAt)}
+	}{
+		Owner: h.Owner, Token: h.Token, Shared: shared, Slots: slots, AcquiredAt: instant(h.AcquiredAt), ExpiresAt: instant(h.ExpiresAt),
+	}
 	if h.Owner != "" {
 		members.Metadata = metadataOf(h.Metadata)
 	}

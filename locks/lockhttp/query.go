@@ -15,7 +15,7 @@ type query struct{ values url.Values }
 
 // queryNames are ours on every route, also where they have no meaning: a ttl_seconds that stands in the query by mistake
 // must not be passed over in silence.
-var queryNames = []string{"owner", "token", "ttl_seconds", "metadata", "wait", "reason", "prefix", "limit", "cursor"}
+var queryNames = []string{"owner", "token", "ttl_seconds", "metadata", "shared", "slots", "wait", "reason", "prefix", "limit", "cursor"}
 
 // readQuery parses the query, of which the route knows these names, and refuses others of ours and wrong cases. What could
 // be read is returned with the error, for an authorizer.
@@ -77,6 +77,15 @@ func tokenFrom(text string) (int64, error) {
 	}
 	number, _ := strconv.ParseInt(text, 10, 64) // what is too long becomes the nearest, which is no token either
 	return number, locks.ValidateToken(number)
+}
+
+// namedOwner returns the owner that a look names, if it names one.
+func (q query) namedOwner() (owner string, named bool, err error) {
+	owner, named, err = q.one("owner")
+	if err == nil && named {
+		err = locks.ValidateOwner(owner)
+	}
+	return owner, named, err
 }
 
 // ownerFrom looks at an owner that the request must name.

@@ -42,6 +42,7 @@ var details = map[reason]string{
 	expired:     "The lease ended by time before the request came.",
 	notOwner:    "The owner that the request names is not the holder.",
 	superseded:  "The token that the request names is not the holder's.",
+	otherSlots:  "The resource is held in a way that this request does not fit to.",
 	guarded:     "Try again when the transaction has ended.",
 	lost:        "The lease on this request was lost while it ran: it may not have been alone.",
 	busy:        "Nothing was changed. Try again.",
@@ -61,6 +62,10 @@ func refusalOf(err error) *refusalError {
 			field = name
 		}
 		return &refusalError{reason: invalid, field: field, detail: field + " " + broken.Reason, cause: err}
+	}
+	var slots *locks.SlotsError
+	if errors.As(err, &slots) {
+		return &refusalError{reason: otherSlots, detail: slotsDetail(slots), cause: err}
 	}
 	reason := reasonOf(err)
 	return &refusalError{reason: reason, detail: details[reason], cause: err}

@@ -25,6 +25,7 @@ type stub struct {
 	get            func(ctx context.Context, resource string) (locks.Lock, error)
 	list           func(ctx context.Context, query locks.ListQuery) (locks.Page, error)
 	force          func(ctx context.Context, resource string, token int64) (locks.Lock, error)
+	holders        func(ctx context.Context, resource string, limit int) ([]locks.Lock, error)
 }
 
 func (s *stub) Acquire(ctx context.Context, request locks.Request) (locks.Lock, error) {
@@ -76,6 +77,13 @@ func (s *stub) ForceRelease(ctx context.Context, resource string, token int64) (
 	return s.Store.ForceRelease(ctx, resource, token)
 }
 
+func (s *stub) Holders(ctx context.Context, resource string, limit int) ([]locks.Lock, error) {
+	if s.holders != nil {
+		return s.holders(ctx, resource, limit)
+	}
+	return s.Store.Holders(ctx, resource, limit)
+}
+
 // fail makes every call of the store end with err.
 func (s *stub) fail(err error) {
 	s.acquire = func(context.Context, locks.Request) (locks.Lock, error) { return locks.Lock{}, err }
@@ -84,6 +92,7 @@ func (s *stub) fail(err error) {
 	s.get = func(context.Context, string) (locks.Lock, error) { return locks.Lock{}, err }
 	s.list = func(context.Context, locks.ListQuery) (locks.Page, error) { return locks.Page{}, err }
 	s.force = func(context.Context, string, int64) (locks.Lock, error) { return locks.Lock{}, err }
+	s.holders = func(context.Context, string, int) ([]locks.Lock, error) { return nil, err }
 }
 
 // rig is both APIs on one store, served as a host on net/http would.

@@ -32,6 +32,8 @@ const (
 	TypeNoRoute              = TypePrefix + "no-such-route"
 	TypeMethod               = TypePrefix + "method-not-allowed"
 	TypeNoQueue              = TypePrefix + "no-queue"
+	TypeOtherSlots           = TypePrefix + "other-slots"
+	TypeNoShares             = TypePrefix + "no-shares"
 	TypeLost                 = TypePrefix + "lost" // only the middleware's: the lease on a request was lost while it ran
 )
 
@@ -58,6 +60,8 @@ const (
 	tokenMismatch
 	noRoute
 	noQueue
+	otherSlots
+	noShares
 	lost
 	wrongMethod
 )
@@ -76,6 +80,8 @@ var statusTable = []struct {
 	seconds int // Retry-After, 0 for none
 }{
 	{held, always, http.StatusLocked, TypeHeld, "The resource is held", 1},
+
+	{otherSlots, always, http.StatusConflict, TypeOtherSlots, "The resource is held in another way", 0},
 
 	{notHeld, ActionRenew, http.StatusConflict, TypeNotHeld, "The resource is not held", 0},
 	{expired, ActionRenew, http.StatusConflict, TypeExpired, "The lease has expired", 0},
@@ -109,6 +115,7 @@ var statusTable = []struct {
 	{wrongMethod, always, http.StatusMethodNotAllowed, TypeMethod, "The method is not allowed here", 0},
 
 	{noQueue, always, http.StatusNotImplemented, TypeNoQueue, "The store has no queue", 0},
+	{noShares, always, http.StatusNotImplemented, TypeNoShares, "The store has no shared leases", 0},
 	{lost, always, http.StatusServiceUnavailable, TypeLost, "The lease was lost", 1},
 	{busy, always, http.StatusServiceUnavailable, TypeBusy, "The store is busy", 1},
 	{unavailable, always, http.StatusServiceUnavailable, TypeUnavailable, "Leases are not available now", 5},
@@ -142,6 +149,7 @@ func reasonOf(err error) reason {
 		err    error
 		reason reason
 	}{
+		{locks.ErrSlots, otherSlots}, // a wait's error may tell of the holder before, too
 		{locks.ErrHeld, held},
 		{locks.ErrExpired, expired},
 		{locks.ErrNotOwner, notOwner},

@@ -48,6 +48,9 @@ func TestStatusTable(t *testing.T) {
 		urn    string
 	}{
 		{locks.Held("r", nil), ActionAcquire, 423, TypeHeld},
+		{locks.ErrSlots, ActionAcquire, 409, TypeOtherSlots},
+		{&locks.SlotsError{Resource: "r", Held: 5, Asked: locks.Shared}, ActionAcquire, 409, TypeOtherSlots},
+		{fmt.Errorf("%w: %w", &locks.SlotsError{Resource: "r"}, locks.Held("r", nil)), ActionAcquire, 409, TypeOtherSlots},
 		{locks.ErrNotHeld, ActionRenew, 409, TypeNotHeld},
 		{locks.ErrExpired, ActionRenew, 409, TypeExpired},
 		{locks.ErrNotOwner, ActionRenew, 409, TypeNotOwner},

@@ -21,15 +21,18 @@ const (
 	aString   memberType = "a string"
 	anInteger memberType = "an integer"
 	anObject  memberType = "an object"
+	aBoolean  memberType = "true or false"
 )
 
 // shape is the members that a body may have.
 type shape map[string]memberType
 
-// member is a member's value: text is what a string says, or an integer's digits; raw is an object as it was written.
+// member is a member's value: text is what a string says, or an integer's digits; raw is an object as it was written; truth
+// is a boolean's.
 type member struct {
-	text string
-	raw  json.RawMessage
+	text  string
+	raw   json.RawMessage
+	truth bool
 }
 
 // readObject reads one JSON object of a known shape. [encoding/json] would take other cases of a name, duplicates, null,
@@ -139,6 +142,10 @@ func (s *strictReader) member(name string, want memberType) (member, error) {
 	case string:
 		if want == aString {
 			return member{text: value}, nil
+		}
+	case bool:
+		if want == aBoolean {
+			return member{truth: value}, nil
 		}
 	case json.Number:
 		if want == anInteger && isInteger(value.String()) {

@@ -73,24 +73,27 @@ func (a *API) waitFor(w http.ResponseWriter, r *http.Request, asked acquisition,
 	lock, err := locks.Wait(ctx, a.store, asked.request, options, func(context.Context) (locks.Lock, error) {
 		return c.try(r.Context())
 	})
+	var other *locks.SlotsError
 	switch {
+	case errors.As(err, &other): // also where the wait has just ended, and the error tells of the holder before
+		return lock, other
 	case errors.Is(err, locks.ErrClosed):
 		return lock, shuttingDown(err)
 	case errors.Is(err, locks.ErrHeld):
-		return lock, a.heldNow(r, asked.request.Resource, err)
+		return lock, a.heldNow(r, asked.request, err)
 	}
 	return lock, err
 }
 
 // heldNow is the answer "held" with what is true of the holder now: a waiter was refused when it came, perhaps long ago.
-func (a *API) heldNow(r *http.Request, resource string, err error) error {
-	held := locks.Held(resource, nil)
+func (a *API) heldNow(r *http.Request, request locks.Request, err error) error {
+	held := locks.Held(request.Resource, nil)
 	if !errors.Is(r.Context().Err(), context.Canceled) { // a host's deadline leaves somebody to answer
 		holder, err := call.Do(context.WithoutCancel(r.Context()), a.limit, func(ctx context.Context) (locks.Lock, error) {
-			return a.store.Get(ctx, resource)
+			return a.inTheWay(ctx, request)
 		}, nil)
 		if err == nil {
-			held = locks.Held(resource, &holder)
+			held = locks.Held(request.Resource, &holder)
 		}
 	}
 	if errors.Is(err, locks.ErrQueueFull) {

@@ -236,12 +236,13 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRig(t)
 		g.acquire("r", "w1")
-		order := make(chan int, 5)
+		order, tried := make(chan int, 5), make(chan struct{})
 		for i := range 5 {
 			go func() {
 				owner := strconv.Itoa(i)
 				want(t, g.send("POST", "/locks/r?wait=30s", `{"owner":"`+owner+`"}`), 200)
 				order <- i
+				<-tried
 				g.release("r", owner)
 			}()
 			synctest.Wait()
@@ -250,6 +251,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		if w := g.send("POST", "/locks/r", asksW2); parse(t, w).Acquired {
 			t.Error("a try overtook those who wait")
 		}
+		close(tried)
 		for i := range 5 {
 			if got := <-order; got != i {
 				t.Errorf("the %d-th to be served is the %d-th that came", i, got)

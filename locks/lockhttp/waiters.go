@@ -54,14 +54,9 @@ func (d *desk) listWaiters(w http.ResponseWriter, r *http.Request, store locks.S
 	if err != nil {
 		return err
 	}
-	owner, named, err := query.one("owner")
+	owner, named, err := query.namedOwner()
 	if err != nil {
 		return err
-	}
-	if named {
-		if err := locks.ValidateOwner(owner); err != nil {
-			return err
-		}
 	}
 	limit, err := limitFrom(query, defaultWaiters, locks.MaxListWaiters)
 	if err != nil {
