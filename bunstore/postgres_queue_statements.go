@@ -62,7 +62,8 @@ const postgresDequeue = `
 DELETE FROM {waiters} WHERE resource = $1::text AND owner = $2::text AND attempt = $3::text AND {unhurried} RETURNING number`
 
 // postgresNext: $1 resource, $2 the channel that needs no announcement. It tells the first live ticket of a resource that is
-// free, or shared by those whom it may join, that it has its turn. It runs when what freed the resource is committed, so that it sees who came meanwhile.
+// free, or shared by those whom it may join, that it has its turn. It runs when what freed the resource is committed, so
+// that it sees who came meanwhile.
 //
 // Answers: the number, or no row.
 const postgresNext = `

@@ -64,7 +64,8 @@ const postgresShareTurn = `($8::boolean OR coalesce(
 
 // postgresShareBegin: $1 resource, $2 owner, $3 TTL in µs, $4 metadata, $5 attempt, $6 kind of group, $7 most shares or 0, $8
 // whether to barge. It grants the first share of a group that it begins, as postgresAcquireQueued grants a lease, on the same
-// conditions. No row: somebody was faster, has the gate, or has a turn.
+// conditions. ($7 has no meaning for a first share, and a use that gives it a type.) No row: somebody was faster, has the gate,
+// or has a turn.
 const postgresShareBegin = `
 WITH gate AS MATERIALIZED (
 	SELECT pg_try_advisory_xact_lock({gate}) AS open, clock_timestamp() AS t

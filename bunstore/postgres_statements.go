@@ -14,9 +14,10 @@ type postgresStatements struct {
 	// In a caller's transaction.
 	acquireTx, claim, renewTx, releaseTx, guard, probe string
 
-	// On shares.
-	shareGate, shareStood, shareBegin, shareJoin, shareRenew, shareRelease, shareReleaseAttempt, shareForceRelease, shareSeen, shareOf, shareOwned, holders, shareLook, purgeShares string
-	shareGuard, shareProbe                                                                                                                                                          string
+	// Of shares: looked at, changed behind the share gate, and in a caller's transaction.
+	shareStood, shareSeen, shareOf, shareOwned, holders, shareLook                                                  string
+	shareGate, shareBegin, shareJoin, shareRenew, shareRelease, shareReleaseAttempt, shareForceRelease, purgeShares string
+	shareGuard, shareProbe                                                                                          string
 }
 
 func newPostgresStatements(t table) postgresStatements {

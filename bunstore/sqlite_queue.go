@@ -110,10 +110,14 @@ func (s sqlite) servedBefore(ctx context.Context, request locks.Request) error {
 
 // freed tells whose turn it is after a release. It is not the release's failure when that cannot be told: who waits looks.
 func (s sqlite) freed(ctx context.Context, answer row) {
-	if answer.what != "awaited" {
-		return
+	if answer.what == "awaited" {
+		s.tell(ctx, answer.lock.Resource)
 	}
-	if next, err := s.next(ctx, s, answer.lock.Resource); err == nil {
+}
+
+// tell wakes whose turn it may be.
+func (s sqlite) tell(ctx context.Context, resource string) {
+	if next, err := s.next(ctx, s, resource); err == nil {
 		s.wake(next)
 	}
 }

@@ -54,7 +54,7 @@ func (s sqlite) acquireShare(ctx context.Context, request locks.Request) (lock l
 		return locks.Lock{}, err
 	}
 	if awaited { // as after a release: there may be room for the next one
-		s.freedShare(ctx, request.Resource)
+		s.tell(ctx, request.Resource)
 	}
 	return lock, nil
 }
@@ -94,11 +94,6 @@ func (s sqlite) endGroup(ctx context.Context, q querier, resource string) (await
 	return n > 0, err
 }
 
-// freedShare tells whose turn it may be.
-func (s sqlite) freedShare(ctx context.Context, resource string) {
-	s.freed(ctx, row{what: "awaited", lock: locks.Lock{Resource: resource}})
-}
-
 // changeShare runs a statement that does something to a share, and sets its group's end; nil where it did nothing.
 func (s sqlite) changeShare(ctx context.Context, resource, statement string, args ...any) (answer *row, err error) {
 	awaited := false
@@ -113,7 +108,7 @@ func (s sqlite) changeShare(ctx context.Context, resource, statement string, arg
 		return nil, err
 	}
 	if answer != nil && awaited && answer.what != "renewed" {
-		s.freedShare(ctx, resource)
+		s.tell(ctx, resource)
 	}
 	return answer, nil
 }

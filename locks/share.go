@@ -72,7 +72,9 @@ func slotsText(slots int) string {
 // ValidateSlots reports, as an [*InvalidError], a number of slots that is none: it is 0, [Shared], or from 1 to 10,000.
 func ValidateSlots(slots int) error {
 	if slots < Shared || slots > MaxSlots {
-		return &InvalidError{Field: "slots", Reason: fmt.Sprintf("must be from 1 to %d, 0 (exclusive) or %d (shared), got %d", MaxSlots, Shared, slots)}
+		return &InvalidError{Field: "slots", Reason: fmt.Sprintf(
+			"must be from 1 to %d, 0 (exclusive) or %d (shared), got %d", MaxSlots, Shared, slots,
+		)}
 	}
 	return nil
 }
@@ -91,7 +93,9 @@ func (r Request) ValidateExclusive() error {
 		return err
 	}
 	if r.Slots != 0 {
-		return &InvalidError{Field: "slots", Reason: fmt.Sprintf("must be 0 here: a share is acquired by itself, and outside of a transaction, got %d", r.Slots)}
+		return &InvalidError{Field: "slots", Reason: fmt.Sprintf(
+			"must be 0 here: a share is acquired by itself, and outside of a transaction, got %d", r.Slots,
+		)}
 	}
 	return nil
 }
