@@ -59,7 +59,7 @@ test-examples: race-note ## Run the tests of the programs in docs/examples.
 
 .PHONY: test-integration
 test-integration: race-note ## Run the tests on PostgreSQL, in Docker or at ROWLEASE_POSTGRES_DSN.
-	cd integration && $(GO) test $(RACE) -count=1 -shuffle=on -timeout 20m ./...
+	cd integration && $(GO) test $(RACE) -count=1 -shuffle=on -timeout 30m ./...
 
 .PHONY: test-latest
 test-latest: ## Run the tests with the newest bun, echo and drivers (latest.mod).

@@ -109,8 +109,8 @@ func (p postgres) holders(ctx context.Context, resource string, limit int) ([]lo
 
 // releaseShareAttempt releases the share that the attempt was granted; nil where there is none.
 func (p postgres) releaseShareAttempt(ctx context.Context, resource, owner, attempt string) (*row, error) {
-	n, err := p.count(ctx, p.db.DB, p.sql.shareOwned, resource, owner)
-	if err != nil || n == 0 {
+	group, err := p.one(ctx, p.db.DB, p.sql.get, resource)
+	if err != nil || group == nil || group.lock.Owner != "" {
 		return nil, err
 	}
 	answer, err := p.askShares(ctx, resource, p.sql.shareReleaseAttempt, resource, owner, attempt)

@@ -152,17 +152,21 @@ func (s sqlite) change(
 	return row{}, unsettled(grant.Resource)
 }
 
+// releaseAttempt reads first, as acquire does: whoever gives an acquire up asks for its grant again and again, and mostly there
+// is none.
 func (s sqlite) releaseAttempt(ctx context.Context, resource, owner, attempt string) error {
-	answer, err := s.ask(ctx, s.sql.releaseAttempt, resource, owner, attempt)
+	answer, err := s.ask(ctx, s.sql.get, resource)
 	switch {
 	case err != nil:
 		return err
-	case answer != nil:
-		s.freed(ctx, *answer)
-		return nil
-	}
-	if answer, err = s.ask(ctx, s.sql.shareRow, resource, owner); err == nil && answer != nil {
+	case answer != nil && answer.lock.Owner == "":
 		answer, err = s.changeShare(ctx, resource, s.sql.shareReleaseAttempt, resource, owner, attempt)
+	case answer != nil && answer.lock.Owner == owner && answer.what == attempt:
+		if answer, err = s.ask(ctx, s.sql.releaseAttempt, resource, owner, attempt); err == nil && answer != nil {
+			s.freed(ctx, *answer)
+		}
+	default:
+		answer = nil
 	}
 	if err == nil && answer == nil {
 		err = locks.Refuse(locks.Grant{Resource: resource, Owner: owner}, nil, false)

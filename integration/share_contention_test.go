@@ -63,7 +63,7 @@ func TestSharesUnderContention(t *testing.T) {
 		c.dbs = append(c.dbs, db)
 		c.stores = append(c.stores, newStore(t, db, bunstore.WithCallLimit(time.Minute), bunstore.WithGuardLimit(5*time.Millisecond)))
 	}
-	rounds := 25
+	rounds := 10
 	if stress {
 		rounds = 300
 	}

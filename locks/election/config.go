@@ -23,7 +23,7 @@ type Config struct {
 	// Campaign's and ends with the term; [context.Cause] then tells why: [ErrResigned], a [*locks.LostError],
 	// [locks.ErrClosed], [locks.ErrMaxHold], or the cause of Campaign's context. From then on Lead has StopLimit to return,
 	// with all that it has started. A Lead that returns while it leads ends the term and the campaign. Lead must not
-	// release the term: that is done when it has returned. Required.
+	// release the term: that is done when it has returned; one that does has had enough, too. Required.
 	Lead func(ctx context.Context, term *locks.Lease) error
 
 	// StopLimit is how long Lead may take to return when its context has ended: from 1 ms to half of the TTL. Default: a

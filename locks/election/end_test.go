@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,3 +154,37 @@ func TestNoTermBeginsAfterItsEnd(t *testing.T) {
 		})
 	}
 }
+
+// A Lead that releases its term must not, and has had enough: its campaign does not begin another term, again and again.
+func TestLeadThatReleasesItsTerm(t *testing.T) {
+	t.Parallel()
+	for name, lead := range map[string]func(ctx context.Context, term *locks.Lease) error{
+		"on its way out": func(ctx context.Context, term *locks.Lease) error {
+			defer func() { _ = term.Release(ctx) }()
+			return errWork
+		},
+		"and waits for the end": func(ctx context.Context, term *locks.Lease) error {
+			_ = term.Release(context.Background())
+			<-ctx.Done()
+			return errWork
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				terms := 0
+				candidate := newCandidate(t, newLocker(t, memstore.New()), election.Config{Lead: func(ctx context.Context, term *locks.Lease) error {
+					if terms++; terms > 3 {
+						panic("again and again")
+					}
+					return lead(ctx, term)
+				}})
+				if err := candidate.Campaign(t.Context()); !errors.Is(err, errWork) || terms != 1 {
+					t.Errorf("%v after %d terms, want Lead's error after one", err, terms)
+				}
+			})
+		})
+	}
+}
+
+var errWork = errors.New("cannot be done here")

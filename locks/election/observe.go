@@ -80,7 +80,7 @@ func Observe(ctx context.Context, locker *locks.Locker, resource string, options
 				return
 			case err == nil || errors.Is(err, locks.ErrNotFound):
 				var leader Leader
-				if err == nil {
+				if err == nil && lock.Slots == 0 { // those who share the resource lead nobody
 					leader = Leader{Owner: lock.Owner, Token: lock.Token, Since: lock.AcquiredAt, Metadata: lock.Metadata}
 				}
 				if unknown || leader.Token != known.Token {

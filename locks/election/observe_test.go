@@ -257,3 +257,19 @@ func TestObserveEnds(t *testing.T) {
 		}
 	})
 }
+
+// A resource that others share is held, and led by nobody.
+func TestObserveTakesNoGroupForALeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		locker := newLocker(t, store)
+		if _, err := locker.Acquire(t.Context(), resource, locks.WithShared()); err != nil {
+			t.Fatal(err)
+		}
+		s := observe(t, locker)
+		if leader, _, err := s.last(); err != nil || leader.Token != 0 || leader.Owner != "" {
+			t.Errorf("%+v, %v, want nobody", leader, err)
+		}
+	})
+}

@@ -35,6 +35,9 @@ func (c *Candidate) lead(t *term) error {
 		if t.cause == nil { // Lead may have seen the loss before its context was told
 			t.cause = t.lease.Err()
 		}
+		if errors.Is(t.cause, locks.ErrReleased) { // by Lead itself, which so has had enough
+			t.cause = nil
+		}
 		t.end(nil) // before anything else, so that nobody is told that this is the leader
 		close(returned)
 		unwatch()

@@ -17,7 +17,8 @@ const defaultHolders = 100
 //
 // with the live shares of the resource in the order in which they were granted, the first limit ones, 1 to 1,000, 100 where it is
 // not given. A share has the members that [API.Get] shows of a lock: id, owner, token and metadata only by
-// [Config.ShowHolders], or where owner names its owner. An owner that is named keeps those of that owner. A resource that is
+// [Config.ShowHolders], or where owner names its owner. An owner that is named keeps its share, if that is
+// among the first 1,000. A resource that is
 // free, or that one holds alone, has no shares, which is 200 too. A store that is no [locks.Sharer] is 501.
 func (a *API) Holders(w http.ResponseWriter, r *http.Request, resource string) {
 	a.serve(w, r, ActionHolders, resource, func() error {
@@ -51,6 +52,9 @@ func (d *desk) listHolders(w http.ResponseWriter, r *http.Request, store locks.S
 	limit, err := limitFrom(query, defaultHolders, locks.MaxListHolders)
 	if err != nil {
 		return err
+	}
+	if named { // it has one share, wherever that is
+		limit = locks.MaxListHolders
 	}
 	sharer, ok := store.(locks.Sharer)
 	if !ok {

@@ -28,7 +28,7 @@ func contendSlots(c *check) {
 	for round := range 3 {
 		slots := round + 1
 		var in []locks.Lock
-		for _, a := range c.atOnce(24, func(i int, store locks.Store) (lock locks.Lock, err error) {
+		for _, a := range c.atOnce(12, func(i int, store locks.Store) (lock locks.Lock, err error) {
 			request := locks.Request{Resource: resource, Owner: fmt.Sprintf("worker-%d", i), Attempt: fmt.Sprintf("round-%d", round), TTL: ttl, Slots: slots}
 			for range 100 { // it is refused as held while another one is just getting in
 				if lock, err = store.Acquire(c.Context(), request); err == nil || known(err) {
@@ -172,12 +172,12 @@ func (c *check) trying(store locks.Store, request locks.Request) (locks.Lock, er
 
 func contendCount(c *check) {
 	c.sharer(c.a)
-	c.visit(12, 6, func(int) int { return 3 }, c.trying)
+	c.visit(10, 3, func(int) int { return 3 }, c.trying)
 }
 
 func contendMixed(c *check) {
 	c.sharer(c.a)
-	c.visit(9, 6, mixed, c.trying)
+	c.visit(9, 3, mixed, c.trying)
 }
 
 // mixed is everybody a writer now and then: readers alone would leave writers no gap.
@@ -193,7 +193,7 @@ func contendWaiting(c *check) {
 	c.queuer(c.a)
 	ctx, cancel := context.WithTimeout(c.Context(), c.patience)
 	defer cancel()
-	c.visit(15, 3, mixed, func(store locks.Store, request locks.Request) (locks.Lock, error) {
+	c.visit(9, 2, mixed, func(store locks.Store, request locks.Request) (locks.Lock, error) {
 		return locks.Wait(ctx, store, request, locks.WaitOptions{Background: func(fn func()) { fn() }},
 			func(ctx context.Context) (locks.Lock, error) { return store.Acquire(ctx, request) })
 	})
