@@ -10,8 +10,8 @@
 //
 // # What a lease promises
 //
-//   - At any instant of the store's clock at most one unexpired grant of a resource exists. The application's
-//     clock never decides who holds: it can only end a holder's trust early.
+//   - At any instant of the store's clock at most one unexpired grant of a resource exists, or, where it is shared ([Sharer]),
+//     those of one group. The application's clock never decides who holds: it can only end a holder's trust early.
 //   - The holder knows in time: the lease's context ends, with a cause, before the lease can end by time in the
 //     store, even if every call to the store hangs. Until then a failed renewal is tried again; only the store's own
 //     word that the grant is gone ends the context earlier.
@@ -32,6 +32,7 @@
 // # Where things are
 //
 // [Locker] acquires, [Lease] is what it hands out, [LeaseSet] is several of one acquire. [Store] is what an engine must do,
-// [Tx] what it does in a caller's transaction, [Janitor] purges expired rows.
+// [Tx] what it does in a caller's transaction, [Queuer] and [Sharer] what it can do besides, [Janitor] purges expired rows.
+// Package election has one leader among replicas, waitqueue is for those who write a store with a queue.
 // The promises are a test suite in package lockstest that any store can run; memstore is a store in memory.
 package locks
