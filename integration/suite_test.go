@@ -97,6 +97,9 @@ func TestSuiteOnPostgres(t *testing.T) {
 				t.Skip("two minutes, in which how a statement is sent races with nothing: make test-latest has every promise with " +
 					handle.parameters)
 			}
+			if testing.Short() && strings.Contains(handle.parameters, "serializable") {
+				t.Skip("a minute: every promise with " + handle.parameters)
+			}
 			dsn := withParameters(postgres.Shared(t).Database(t), handle.parameters)
 			doors := map[locks.Store]backDoors{}
 			open := func(tb testing.TB, n int) []locks.Store {
