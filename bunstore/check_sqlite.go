@@ -127,19 +127,21 @@ func (c *checker) sqliteTable(ctx context.Context, q rawQuerier) error {
 			"that no token has reached", c.table.tokensQuoted())
 		return nil
 	}
-	for trigger, table := range map[string]string{
-		sqliteTokenInserted: leases, sqliteTokenUpdated: leases, sqliteTokensDeleted: leases + "_tokens",
+	shares := table{schema: c.table.schema, name: c.table.shares()}
+	for _, want := range []struct {
+		of     table
+		suffix string
+		on     string
+	}{
+		{c.table, sqliteTokenInserted, leases},
+		{c.table, sqliteTokenUpdated, leases},
+		{c.table, sqliteTokensDeleted, leases + "_tokens"},
+		{shares, sqliteTokenInserted, asciiLower(shares.name)},
+		{shares, sqliteTokenUpdated, asciiLower(shares.name)},
 	} {
-		if triggers[leases+trigger] != table {
+		if _, ok := tables[want.on]; ok && triggers[asciiLower(want.of.name)+want.suffix] != want.on {
 			c.problem("the trigger %s is missing, tokens could come again: run the migrations' up again (it adds what is missing)",
-				c.table.relation(trigger))
-		}
-	}
-	shares := asciiLower(c.table.shares())
-	for _, trigger := range []string{sqliteTokenInserted, sqliteTokenUpdated} {
-		if _, ok := tables[shares]; ok && triggers[shares+trigger] != shares {
-			c.problem("the trigger %s is missing, tokens could come again: run the migrations' up again (it adds what is missing)",
-				table{schema: c.table.schema, name: c.table.shares()}.relation(trigger))
+				want.of.relation(want.suffix))
 		}
 	}
 	return c.sqliteTokens(ctx, q)

@@ -49,7 +49,7 @@ func (p postgres) acquire(ctx context.Context, request locks.Request) (locks.Loc
 			return locks.Lock{}, locks.Held(request.Resource, nil)
 		case !answer.live(): // over before it was told, a grant after a wait or a holder just now: ask again
 		case answer.what == "held":
-			return locks.Lock{}, p.heldBy(ctx, p.db.DB, request, &answer.lock)
+			return locks.Lock{}, p.heldBy(ctx, p.db.DB, p.sql.shareSeen, request, &answer.lock)
 		default:
 			return answer.lock, nil
 		}

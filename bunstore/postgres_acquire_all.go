@@ -23,7 +23,7 @@ func (p postgres) acquireAll(ctx context.Context, requests []locks.Request) ([]l
 			return nil, err
 		case answer.held != nil:
 			asked := slices.IndexFunc(requests, func(r locks.Request) bool { return r.Resource == answer.held.lock.Resource })
-			return nil, p.heldBy(ctx, p.db.DB, requests[asked], &answer.held.lock)
+			return nil, p.heldBy(ctx, p.db.DB, p.sql.shareSeen, requests[asked], &answer.held.lock)
 		case answer.over:
 		case answer.refused != "" && ask == 0: // a new snapshot mostly tells who
 		case answer.refused != "":

@@ -89,20 +89,6 @@ func (p postgres) askShares(ctx context.Context, resource, statement string, arg
 	return answer, nil
 }
 
-// heldBy refuses an exclusive request of somebody who is not that holder, who may yet have a share in a group.
-func (p postgres) heldBy(ctx context.Context, q querier, request locks.Request, holder *locks.Lock) error {
-	if holder.Owner == "" {
-		n, err := p.count(ctx, q, p.sql.shareOwned, request.Resource, request.Owner)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			return ownsShare(request, holder)
-		}
-	}
-	return locks.Held(request.Resource, holder)
-}
-
 func (p postgres) holders(ctx context.Context, resource string, limit int) ([]locks.Lock, error) {
 	return p.sharesOf(ctx, p.db.DB, limit, p.sql.holders, resource, limit)
 }

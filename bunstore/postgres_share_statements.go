@@ -218,11 +218,6 @@ const postgresShareOf = `
 SELECT s.owner FROM {shares} AS s JOIN {table} AS l ON l.resource = $1::text AND l.owner = '' AND l.token = s.lease
 WHERE s.resource = $1::text AND s.token = $2::bigint AND s.expires_at > clock_timestamp() AND l.expires_at > clock_timestamp()`
 
-// postgresShareOwned: $1 resource, $2 owner. How many live shares the owner has of the resource.
-const postgresShareOwned = `
-SELECT count(*) FROM {shares} AS s JOIN {table} AS l ON l.resource = $1::text AND l.owner = '' AND l.token = s.lease
-WHERE s.resource = $1::text AND s.owner = $2::text AND s.expires_at > clock_timestamp() AND l.expires_at > clock_timestamp()`
-
 // postgresHolders: $1 resource, $2 rows. The live shares in the order of their tokens; the first column is their group's kind.
 const postgresHolders = `
 SELECT kind, id, $1::text, {columns}

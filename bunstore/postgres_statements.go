@@ -15,7 +15,7 @@ type postgresStatements struct {
 	acquireTx, claim, renewTx, releaseTx, guard, probe string
 
 	// Of shares: looked at, changed behind the share gate, and in a caller's transaction.
-	shareStood, shareSeen, shareOf, shareOwned, holders, shareLook                                                  string
+	shareStood, shareSeen, shareOf, holders, shareLook                                                              string
 	shareGate, shareBegin, shareJoin, shareRenew, shareRelease, shareReleaseAttempt, shareForceRelease, purgeShares string
 	shareGuard, shareProbe                                                                                          string
 }
@@ -81,7 +81,6 @@ func newPostgresStatements(t table) postgresStatements {
 		shareRelease:        text.Replace(postgresShareRelease),
 		shareReleaseAttempt: text.Replace(postgresShareReleaseAttempt),
 		shareOf:             text.Replace(postgresShareOf),
-		shareOwned:          text.Replace(postgresShareOwned),
 		holders:             text.Replace(postgresHolders),
 		shareForceRelease:   text.Replace(postgresShareForceRelease),
 		shareSeen:           text.Replace(postgresShareRow),

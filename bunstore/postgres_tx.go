@@ -53,7 +53,7 @@ func (t *postgresTx) acquire(ctx context.Context, request locks.Request) (lock l
 			return lock, fmt.Errorf("%w: this transaction guards the lease of %q, and cannot acquire it", locks.ErrGuarded, request.Resource)
 		case !answer.live(): // over before it was told
 		case answer.what == "held":
-			return lock, t.heldBy(ctx, t.q, request, &answer.lock)
+			return lock, t.heldBy(ctx, t.q, t.sql.shareSeen, request, &answer.lock)
 		default:
 			return answer.lock, nil
 		}

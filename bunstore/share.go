@@ -107,9 +107,19 @@ func (s *shareStood) settle(request locks.Request) (found *locks.Lock, err error
 	return nil, nil
 }
 
-// ownsShare is the answer to an exclusive request of one who has a share of the resource, and would wait for itself.
-func ownsShare(request locks.Request, group *locks.Lock) error {
-	return &locks.SlotsError{Resource: request.Resource, Held: group.Slots}
+// heldBy refuses an exclusive request of somebody who is not that holder. Where the holder is a group, seen, the statement that
+// tells of an owner's share, finds out whether it would wait for itself.
+func (r runner) heldBy(ctx context.Context, q querier, seen string, request locks.Request, holder *locks.Lock) error {
+	if holder.Owner == "" {
+		own, err := r.one(ctx, q, seen, request.Resource, request.Owner)
+		if err != nil {
+			return err
+		}
+		if own != nil && own.live() {
+			return &locks.SlotsError{Resource: request.Resource, Held: holder.Slots}
+		}
+	}
+	return locks.Held(request.Resource, holder)
 }
 
 // errShareInTx refuses what a transaction cannot do with a share.

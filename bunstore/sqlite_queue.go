@@ -36,7 +36,7 @@ func (s sqlite) settle(ctx context.Context, q querier, stood sqliteStood, reques
 	if lease := stood.lease; lease != nil && lease.live() {
 		switch {
 		case lease.lock.Owner != request.Owner:
-			return nil, s.heldBy(ctx, q, request, &lease.lock)
+			return nil, s.heldBy(ctx, q, s.sql.shareRow, request, &lease.lock)
 		case lease.what == request.Attempt: // this very attempt's own
 			return &lease.lock, nil
 		}

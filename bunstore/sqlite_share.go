@@ -113,20 +113,6 @@ func (s sqlite) changeShare(ctx context.Context, resource, statement string, arg
 	return answer, nil
 }
 
-// heldBy refuses an exclusive request of somebody who is not that holder, who may yet have a share in a group.
-func (s sqlite) heldBy(ctx context.Context, q querier, request locks.Request, holder *locks.Lock) error {
-	if holder.Owner == "" {
-		own, err := s.one(ctx, q, s.sql.shareRow, request.Resource, request.Owner)
-		if err != nil {
-			return err
-		}
-		if own != nil && own.live() {
-			return ownsShare(request, holder)
-		}
-	}
-	return locks.Held(request.Resource, holder)
-}
-
 func (s sqlite) holders(ctx context.Context, resource string, limit int) (found []locks.Lock, err error) {
 	err = s.unlessBusy(ctx, func(ctx context.Context, q querier) (err error) {
 		found, err = s.sharesOf(ctx, q, limit, s.sql.holders, resource, limit)

@@ -13,7 +13,8 @@ import (
 // fails in a way that leaves it unknown whether the store granted the lease, it frees that grant in the background.
 //
 // Errors: [*HeldError] with what is known of the holder; [*SlotsError] where the resource is shared in another way than is
-// asked for, or its owner would wait for itself; [ErrBusy]; [ErrClosed]; [ErrInvalid]; [*LostError] when the store answered too late for its TTL; a context's end; or the store's fault, which is never [ErrHeld].
+// asked for, or its owner would wait for itself; [ErrBusy]; [ErrClosed]; [ErrInvalid]; [*LostError] when the store
+// answered too late for its TTL; a context's end; or the store's fault, which is never [ErrHeld].
 func (l *Locker) TryAcquire(ctx context.Context, resource string, options ...AcquireOption) (*Lease, error) {
 	return l.acquire(ctx, resource, false, options)
 }

@@ -14,7 +14,8 @@ import (
 // the same owner. The store must be a [MultiAcquirer].
 //
 // Otherwise it is [Locker.TryAcquire] for each of them. Errors: [*HeldError] of one that is held; [*SlotsError] of one
-// that the owner has a share of; [ErrInvalid], also for resources that are none, too many, or the same; [ErrBusy]; [ErrClosed]; a context's end; or the store's fault.
+// that the owner has a share of; [ErrInvalid], also for resources that are none, too many, or the same; [ErrBusy]; [ErrClosed];
+// a context's end; or the store's fault.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources []string, options ...AcquireOption) (*LeaseSet, error) {
 	return l.acquireAll(ctx, resources, false, options)
 }

@@ -25,11 +25,8 @@ func (l *Locker) TryAcquireTx(ctx context.Context, tx Tx, resource string, optio
 	if err := validTx(tx); err != nil {
 		return nil, err
 	}
-	a, err := l.prepare(resource, options)
+	a, err := l.prepareExclusive(resource, options)
 	if err != nil {
-		return nil, err
-	}
-	if err := a.request.ValidateExclusive(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -80,11 +80,7 @@ func (l *Locker) prepareDoTx(
 	case fn == nil:
 		return acquisition{}, &InvalidError{Field: "function", Reason: "must not be nil"}
 	}
-	a, err := l.prepare(resource, options)
-	if err != nil {
-		return a, err
-	}
-	return a, a.request.ValidateExclusive()
+	return l.prepareExclusive(resource, options)
 }
 
 // doTx is one try; asked tells whether the store was asked for the lease, and ran whether fn was run.

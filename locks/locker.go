@@ -122,6 +122,15 @@ func (l *Locker) prepare(resource string, options []AcquireOption) (acquisition,
 	return a, a.request.Validate()
 }
 
+// prepareExclusive is prepare for what is no share: an acquire in a transaction.
+func (l *Locker) prepareExclusive(resource string, options []AcquireOption) (acquisition, error) {
+	a, err := l.prepare(resource, options)
+	if err != nil {
+		return a, err
+	}
+	return a, a.request.ValidateExclusive()
+}
+
 // enter counts something that Close waits for, or refuses it with ErrClosed.
 func (l *Locker) enter() error {
 	l.mu.Lock()

@@ -41,15 +41,7 @@ func (a *Admin) Holders(w http.ResponseWriter, r *http.Request, resource string)
 
 // listHolders is both routes: every field is shown to those who may see all.
 func (d *desk) listHolders(w http.ResponseWriter, r *http.Request, store locks.Store, resource string, all bool) error {
-	query, err := readQuery(r, "owner", "limit")
-	if err != nil {
-		return err
-	}
-	owner, named, err := query.namedOwner()
-	if err != nil {
-		return err
-	}
-	limit, err := limitFrom(query, defaultHolders, locks.MaxListHolders)
+	owner, named, limit, err := readWho(r, defaultHolders, locks.MaxListHolders)
 	if err != nil {
 		return err
 	}

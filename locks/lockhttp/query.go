@@ -95,3 +95,16 @@ func ownerFrom(owner string, given bool) (string, error) {
 	}
 	return owner, locks.ValidateOwner(owner)
 }
+
+// readWho reads ?owner=&limit= of a route that tells who they are: named where an owner is given.
+func readWho(r *http.Request, otherwise, most int) (owner string, named bool, limit int, err error) {
+	query, err := readQuery(r, "owner", "limit")
+	if err != nil {
+		return "", false, 0, err
+	}
+	if owner, named, err = query.namedOwner(); err != nil {
+		return "", false, 0, err
+	}
+	limit, err = limitFrom(query, otherwise, most)
+	return owner, named, limit, err
+}

@@ -50,15 +50,7 @@ type waiter struct {
 
 // listWaiters is both routes: strangers are shown to those who may see all.
 func (d *desk) listWaiters(w http.ResponseWriter, r *http.Request, store locks.Store, resource string, all bool) error {
-	query, err := readQuery(r, "owner", "limit")
-	if err != nil {
-		return err
-	}
-	owner, named, err := query.namedOwner()
-	if err != nil {
-		return err
-	}
-	limit, err := limitFrom(query, defaultWaiters, locks.MaxListWaiters)
+	owner, named, limit, err := readWho(r, defaultWaiters, locks.MaxListWaiters)
 	if err != nil {
 		return err
 	}
